@@ -1,0 +1,21 @@
+# Flags that belong to the promises: contraction is off everywhere and no fast-math flag is used, so that an expression
+# has one value on every target. -fno-math-errno and -fno-trapping-math change no value; they let sqrt be one instruction.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library(spillway_flags INTERFACE)
+target_compile_options(spillway_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wnon-virtual-dtor -Wno-psabi
+  -Wno-restrict  # false alarms of g++ 12 on std::string (GCC bug 105329)
+  -ffp-contract=off -fno-math-errno -fno-trapping-math)
+if(SPILLWAY_SANITIZE)
+  target_compile_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE})
+endif()

@@ -1,0 +1,14 @@
+#include "base/error.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace spillway {
+
+void check_failed(const char* file, int line, const std::string& what) {
+  std::fprintf(stderr, "spillway: internal error at %s:%d: %s\n", file, line, what.c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace spillway
