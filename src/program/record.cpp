@@ -1,0 +1,194 @@
+#include "program/record.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace spillway {
+namespace {
+
+// A part of the model: what a forward label says apart from the micro-batch.
+bool same_part(const Label& a, const Label& b) {
+  return a.phase == b.phase && a.layer == b.layer && a.part == b.part && a.index == b.index;
+}
+
+}  // namespace
+
+ValueId Recorder::add_value(const Value& value) {
+  program_.values.push_back(value);
+  wants_.push_back(value.piece != PieceId::none && value.kind == ValueKind::state_in &&
+                   state_.tensor(state_.piece(value.piece).tensor).trainable);
+  return static_cast<ValueId>(program_.values.size() - 1);
+}
+
+Operand Recorder::input(const ValueType& type) { return {add_value({type, ValueKind::input, PieceId::none}), 1}; }
+
+Operand Recorder::state_tensor(TensorId tensor) { return state_pieces(tensor, 0, state_.piece_count(tensor)); }
+
+Operand Recorder::state_pieces(TensorId tensor, std::int32_t first_piece, std::int32_t count) {
+  const auto first = static_cast<std::int32_t>(state_.first_piece(tensor)) + first_piece;
+  SPILLWAY_CHECK(first_piece >= 0 && count > 0 && first_piece + count <= state_.piece_count(tensor),
+                 "pieces {}+{} of {}", first_piece, count, state_.tensor(tensor).name);
+  if (const auto known = versions_.find(static_cast<PieceId>(first)); known != versions_.end()) {
+    return {known->second, count};
+  }
+  // The first mention of any piece enters all pieces of the tensor, so that they have consecutive ids.
+  const std::int32_t begin = static_cast<std::int32_t>(state_.first_piece(tensor));
+  for (std::int32_t i = begin; i < begin + state_.piece_count(tensor); ++i) {
+    const Piece& piece = state_.piece(static_cast<PieceId>(i));
+    const Tensor& whole = state_.tensor(piece.tensor);
+    const ValueType type{whole.dtype, piece.row_end - piece.row_begin, whole.cols};
+    versions_[static_cast<PieceId>(i)] = add_value({type, ValueKind::state_in, static_cast<PieceId>(i)});
+  }
+  return {versions_.at(static_cast<PieceId>(first)), count};
+}
+
+Operand Recorder::local(std::span<const ValueType> parts) {
+  Operand operand{static_cast<ValueId>(program_.values.size()), static_cast<std::int32_t>(parts.size())};
+  for (const ValueType& type : parts) add_value({type, ValueKind::local, PieceId::none});
+  return operand;
+}
+
+Operand Recorder::new_version(PieceId piece) {
+  const Value& old = program_.value(versions_.at(piece));
+  const ValueId id = add_value({old.type, ValueKind::state_out, piece});
+  versions_[piece] = id;
+  return {id, 1};
+}
+
+std::vector<Operand> Recorder::record(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, bool outputs) {
+  std::vector<ValueType> types;
+  for (const Operand& operand : reads) types.push_back(program_.type_of(operand));
+  std::vector<Operand> writes;
+  for (const ValueType& type : spec.infer(attrs, types)) {
+    writes.push_back({add_value({type, outputs ? ValueKind::output : ValueKind::local, PieceId::none}), 1});
+  }
+  record_into(spec, std::move(attrs), std::move(reads), writes);
+  return writes;
+}
+
+Operand Recorder::record1(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, bool outputs) {
+  const std::vector<Operand> writes = record(spec, std::move(attrs), std::move(reads), outputs);
+  SPILLWAY_CHECK(writes.size() == 1, "{} has {} writes", spec.name, writes.size());
+  return writes.front();
+}
+
+void Recorder::record_into(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, std::vector<Operand> writes) {
+  std::vector<ValueType> types;
+  for (const Operand& operand : reads) types.push_back(program_.type_of(operand));
+  const std::vector<ValueType> inferred = spec.infer(attrs, types);
+  SPILLWAY_CHECK(inferred.size() == writes.size(), "{} writes {} values, not {}", spec.name, inferred.size(),
+                 writes.size());
+  const bool wanted = spec.gradient != nullptr && std::any_of(reads.begin(), reads.end(), [&](const Operand& operand) {
+                        return operand.exists() && wants_gradient(operand);
+                      });
+  for (std::size_t i = 0; i < writes.size(); ++i) {
+    const ValueType type = program_.type_of(writes[i]);
+    SPILLWAY_CHECK(type == inferred[i], "{} write {} is {} x {}, not {} x {}", spec.name, i, type.rows, type.cols,
+                   inferred[i].rows, inferred[i].cols);
+    for (std::size_t v = 0; v < static_cast<std::size_t>(writes[i].count); ++v) {
+      wants_[index_of(writes[i].first) + v] = wanted;
+    }
+  }
+  for (const Operand& operand : reads) note_use(operand);
+  program_.ops.push_back({&spec, std::move(attrs), std::move(reads), std::move(writes), label_});
+}
+
+void Recorder::note_use(const Operand& operand) {
+  if (!operand.exists() || program_.value(operand.first).kind != ValueKind::state_in) return;
+  if (!wants_[index_of(operand.first)]) return;
+  trainable_.try_emplace(operand.first, Accumulated{operand, {}, label_});
+}
+
+bool Recorder::wants_gradient(const Operand& operand) const { return wants_[index_of(operand.first)]; }
+
+void Recorder::add_gradient(const Operand& of, const Operand& gradient) {
+  auto [entry, fresh] = gradients_.try_emplace(of.first, gradient);
+  if (!fresh) entry->second = record1(*sum_, {}, {entry->second, gradient});
+}
+
+Operand Recorder::accumulator(Operand state) const {
+  const auto found = trainable_.find(state.first);
+  return found == trainable_.end() ? Operand{} : found->second.accumulator;
+}
+
+void Recorder::set_accumulator(Operand state, Operand accumulator) {
+  const auto found = trainable_.find(state.first);
+  SPILLWAY_CHECK(found != trainable_.end() && found->second.state == state, "%{} is not a trainable operand as used",
+                 index_of(state.first));
+  found->second.accumulator = accumulator;
+}
+
+std::vector<Operand> Recorder::accumulated_in(const Label& part) const {
+  std::vector<Operand> done;
+  for (const auto& [first, entry] : trainable_) {
+    if (entry.accumulator.exists() && same_part(entry.first_use, part)) done.push_back(entry.state);
+  }
+  return done;
+}
+
+void Recorder::walk_back(std::span<const OpId> ops) {
+  for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
+    Gradient gradient(*this, *id);
+    const Op& op = program_.ops[index_of(*id)];
+    const bool reached = std::any_of(op.writes.begin(), op.writes.end(),
+                                     [&](const Operand& write) { return gradients_.contains(write.first); });
+    if (!reached || op.spec->gradient == nullptr || !wants_gradient(op.writes.front())) continue;
+    const std::vector<Operand> writes = op.writes;  // the rule records, which may move the ops
+    op.spec->gradient(gradient);
+    for (const Operand& write : writes) gradients_.erase(write.first);
+  }
+}
+
+void Recorder::backward(std::span<const Seed> seeds, const OpSpec& sum,
+                        const std::function<void(const Label& part)>& after_part) {
+  sum_ = &sum;
+  std::vector<std::pair<Label, std::vector<OpId>>> segments;
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const Label& label = program_.ops[i].label;
+    if (label.phase != Phase::forward) continue;
+    if (segments.empty() || !(segments.back().first == label)) segments.push_back({label, {}});
+    segments.back().second.push_back(static_cast<OpId>(i));
+  }
+  for (const Seed& seed : seeds) add_gradient(seed.value, seed.gradient);
+  for (std::size_t end = segments.size(); end > 0;) {
+    std::size_t begin = end;
+    while (begin > 0 && same_part(segments[begin - 1].first, segments[end - 1].first)) --begin;
+    for (std::size_t i = begin; i < end; ++i) {
+      label_ = segments[i].first;
+      label_.phase = Phase::backward;
+      walk_back(segments[i].second);
+    }
+    after_part(segments[begin].first);
+    end = begin;
+  }
+}
+
+const Attrs& Gradient::attrs() const { return recorder_.program().ops[index_of(op_)].attrs; }
+
+Operand Gradient::read(int i) const {
+  const Op& op = recorder_.program().ops[index_of(op_)];
+  return op.reads.at(static_cast<std::size_t>(i));
+}
+
+Operand Gradient::write(int i) const {
+  const Op& op = recorder_.program().ops[index_of(op_)];
+  return op.writes.at(static_cast<std::size_t>(i));
+}
+
+ValueType Gradient::type_of(const Operand& operand) const { return recorder_.program().type_of(operand); }
+
+Operand Gradient::of_write(int i) const {
+  const auto found = recorder_.gradients_.find(write(i).first);
+  return found == recorder_.gradients_.end() ? Operand{} : found->second;
+}
+
+bool Gradient::wants(int i) const { return read(i).exists() && recorder_.wants_gradient(read(i)); }
+
+void Gradient::add(int i, Operand gradient) { recorder_.add_gradient(read(i), gradient); }
+
+Operand Gradient::accumulator(int i) const { return recorder_.accumulator(read(i)); }
+
+void Gradient::set_accumulator(int i, Operand accumulator) { recorder_.set_accumulator(read(i), accumulator); }
+
+}  // namespace spillway

@@ -1,0 +1,114 @@
+// Recording: model code reads like straight-line maths, and each call appends an op to a Program. Backward is derived
+// once, by walking what was recorded in reverse and letting each op's gradient rule record more ops.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "program/spec.h"
+
+namespace spillway {
+
+class Recorder {
+ public:
+  Recorder(Program& program, const State& state) : program_(program), state_(state) {}
+
+  const Program& program() const { return program_; }
+  const State& state() const { return state_; }
+
+  // Ops recorded from here on carry this label.
+  void label(const Label& label) { label_ = label; }
+  const Label& label() const { return label_; }
+
+  Operand input(const ValueType& type);
+
+  // The current version of a whole state tensor, or of `count` of its pieces from `first_piece` on.
+  Operand state_tensor(TensorId tensor);
+  Operand state_pieces(TensorId tensor, std::int32_t first_piece, std::int32_t count);
+
+  // Appends an op; returns one operand a write, each of one value of its own. `outputs` marks writes that the host
+  // reads afterwards.
+  std::vector<Operand> record(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, bool outputs = false);
+  // The same for an op with one write.
+  Operand record1(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, bool outputs = false);
+
+  // Appends an op whose writes were made before with `local`, so that adjacent parts of one matrix can be written by
+  // several ops, or are new versions made with `new_version`.
+  void record_into(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, std::vector<Operand> writes);
+  // Adjacent local values of these types.
+  Operand local(std::span<const ValueType> parts);
+  // A new version of one piece; later calls of state_tensor and state_pieces return it.
+  Operand new_version(PieceId piece);
+
+  // Walks the forward ops recorded since the start in reverse: parts of the model (layer, part name and index of
+  // forward labels) last to first, micro-batches ascending within each, ops last to first within each. Records every
+  // gradient that a trainable tensor asks for, and calls `after_part` when all micro-batches of a part are done, so
+  // that updates can follow at once. `seeds` are gradients of values; `sum` is the op that adds two gradients of one
+  // value.
+  struct Seed {
+    Operand value;
+    Operand gradient;
+  };
+  void backward(std::span<const Seed> seeds, const OpSpec& sum,
+                const std::function<void(const Label& part)>& after_part);
+
+  // Trainable state operands with an accumulator whose first forward use was in that part: once backward has passed it,
+  // nothing more is added to them. In the order of recording.
+  std::vector<Operand> accumulated_in(const Label& part) const;
+
+  // The fp32 accumulator of a trainable state operand, absent when nothing contributed yet.
+  Operand accumulator(Operand state) const;
+  void set_accumulator(Operand state, Operand accumulator);
+
+ private:
+  friend class Gradient;
+
+  struct Accumulated {
+    Operand state;
+    Operand accumulator;
+    Label first_use;
+  };
+
+  ValueId add_value(const Value& value);
+  void note_use(const Operand& operand);
+  bool wants_gradient(const Operand& operand) const;
+  void add_gradient(const Operand& of, const Operand& gradient);
+  void walk_back(std::span<const OpId> ops);
+
+  Program& program_;
+  const State& state_;
+  Label label_;
+  const OpSpec* sum_ = nullptr;               // while walking back
+  std::map<PieceId, ValueId> versions_;       // the newest value of each piece seen
+  std::map<ValueId, Accumulated> trainable_;  // by the first value of a trainable state operand
+  std::map<ValueId, Operand> gradients_;      // of local values, while walking back
+  std::vector<bool> wants_;                   // by value: a trainable tensor lies behind it
+};
+
+// What a gradient rule sees of the op it differentiates.
+class Gradient {
+ public:
+  Gradient(Recorder& recorder, OpId op) : recorder_(recorder), op_(op) {}
+
+  Recorder& recorder() { return recorder_; }
+  const Attrs& attrs() const;
+  Operand read(int i) const;  // may be absent
+  Operand write(int i) const;
+  ValueType type_of(const Operand& operand) const;
+  // The gradient that reached write i; absent when none did.
+  Operand of_write(int i) const;
+  // Whether the gradient of read i is asked for: it is there and a trainable tensor lies behind it.
+  bool wants(int i) const;
+  // Adds a gradient of read i, an activation, in that activation's dtype.
+  void add(int i, Operand gradient);
+  // Read i is a trainable tensor: its fp32 accumulator so far (absent at first), and the one that replaces it.
+  Operand accumulator(int i) const;
+  void set_accumulator(int i, Operand accumulator);
+
+ private:
+  Recorder& recorder_;
+  OpId op_;
+};
+
+}  // namespace spillway
