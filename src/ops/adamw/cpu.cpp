@@ -1,0 +1,77 @@
+#include "ops/adamw/cpu.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "base/bytes.h"
+#include "ops/adamw/adamw.h"
+#include "ops/adamw/kernel.h"
+#include "ops/float_types.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t elements_per_task = 65536;
+constexpr int low_write = 3;
+
+// What the kernel takes for in place: the read is copied to the write first, unless it lies there already.
+template <typename U>
+U* brought(U* write, const U* read, std::int64_t begin, std::int64_t count) {
+  if (write != read) std::memcpy(write + begin, read + begin, static_cast<std::size_t>(count) * sizeof(U));
+  return write + begin;
+}
+
+template <typename T>
+class Adamw final : public Kernel {
+ public:
+  explicit Adamw(const KernelKey& key)
+      : elements_(key.writes[0].elements()),
+        grad_begin_(key.attrs.integer("row_begin") * key.writes[0].cols),
+        decay_(key.attrs.integer("decay") != 0) {}
+
+  std::int64_t tasks() const override { return divide_up(elements_, elements_per_task); }
+
+  void run(std::int64_t task, const KernelArgs& args) const override {
+    const std::int64_t begin = task * elements_per_task;
+    const std::int64_t count = std::min(elements_per_task, elements_ - begin);
+    AdamwStreams<T> streams{
+        .weight = brought(args.write<T>(0), read<T>(args, AdamwRead::weight), begin, count),
+        .exp_avg = brought(args.write<float>(1), read<float>(args, AdamwRead::exp_avg), begin, count),
+        .exp_avg_sq = brought(args.write<float>(2), read<float>(args, AdamwRead::exp_avg_sq), begin, count),
+        .low = nullptr,
+        .grad = read<T>(args, AdamwRead::grad) + grad_begin_ + begin,
+        .count = count,
+    };
+    if constexpr (std::is_same_v<T, bf16_t>) {
+      streams.low =
+          brought(args.write<std::uint16_t>(low_write), read<std::uint16_t>(args, AdamwRead::low), begin, count);
+    }
+    AdamwScalars scalars;
+    std::memcpy(&scalars, read<float>(args, AdamwRead::scalars), sizeof scalars);
+    if (!decay_) scalars.keep = 1;
+    const auto* clip = read<float>(args, AdamwRead::clip);
+    chunk_(streams, scalars, clip == nullptr ? 1.0F : *clip);
+  }
+
+ private:
+  template <typename U>
+  static const U* read(const KernelArgs& args, AdamwRead i) {
+    return args.read<U>(static_cast<int>(i));
+  }
+
+  std::int64_t elements_;
+  std::int64_t grad_begin_;
+  bool decay_;
+  void (*chunk_)(const AdamwStreams<T>&, const AdamwScalars&,
+                 float) = pick(&baseline::adamw_chunk<T>, &avx2::adamw_chunk<T>, &avx512::adamw_chunk<T>);
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_adamw_cpu(const KernelKey& key) {
+  return with_float_type(key.writes[0].dtype,
+                         [&]<typename T>() -> std::unique_ptr<Kernel> { return std::make_unique<Adamw<T>>(key); });
+}
+
+}  // namespace spillway

@@ -1,0 +1,26 @@
+// Inner loop of the update: all streams read and written once. T is float (a master) or bf16_t (its high half).
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "ops/adamw/adamw.h"
+#include "ops/dispatch.h"
+
+namespace spillway {
+
+// `count` elements, none of whose streams overlap; all but the gradient are updated in place.
+template <typename T>
+struct AdamwStreams {
+  T* weight;
+  float* exp_avg;
+  float* exp_avg_sq;
+  std::uint16_t* low;  // only with bf16_t
+  const T* grad;
+  std::int64_t count;
+};
+
+}  // namespace spillway
+
+SPILLWAY_DECLARE_TARGETS(template <typename T>
+                         void adamw_chunk(const AdamwStreams<T>& streams, const AdamwScalars& scalars, float clip))

@@ -1,0 +1,352 @@
+#include "ops/attention/cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "ops/attention/attention.h"
+#include "ops/attention/softmax.h"
+#include "ops/matmul/matmul.h"
+#include "ops/matmul/pack.h"
+#include "ops/matmul/scratch_layout.h"
+
+namespace spillway {
+namespace {
+
+// Columns of one head in a matrix of D.
+template <typename D>
+struct HeadRows {
+  D* first = nullptr;  // row 0 of the head's sequence
+  std::int64_t stride = 0;
+
+  D* row(std::int64_t r) const { return first + r * stride; }
+};
+
+// The sizes of an op, and where the heads lie in its operands.
+struct Grid {
+  explicit Grid(const KernelKey& key)
+      : shape(attention_shape(key.attrs)),
+        packed(attention_packed(key.attrs)),
+        scale(static_cast<float>(attention_scale(key.attrs))),
+        sequences(key.reads[0].rows / shape.sequence_length),
+        block(std::min(attention_block_rows, round_up(shape.sequence_length, 16))),
+        blocks(divide_up(shape.sequence_length, block)),
+        block_elements(block * shape.head_dim) {}
+
+  std::int64_t group() const { return shape.heads / shape.kv_heads; }
+  std::int64_t rows_of(std::int64_t index) const { return std::min(block, shape.sequence_length - index * block); }
+
+  enum class Part { q, k, v };
+  // `operands` are q, k, v, or qkv alone.
+  template <typename D, typename Byte>
+  HeadRows<D> head(std::span<Byte* const> operands, Part part, std::int64_t sequence, std::int64_t head) const {
+    const auto index = static_cast<std::size_t>(part);
+    const std::int64_t starts[] = {0, shape.heads, shape.heads + shape.kv_heads, shape.heads + 2 * shape.kv_heads};
+    const std::int64_t heads = packed ? starts[3] : starts[index + 1] - starts[index];
+    const std::int64_t stride = heads * shape.head_dim;
+    const std::int64_t column = ((packed ? starts[index] : 0) + head) * shape.head_dim;
+    D* const base = reinterpret_cast<D*>(operands[packed ? 0 : index]);
+    return {base + sequence * shape.sequence_length * stride + column, stride};
+  }
+  // Of o and do.
+  template <typename D, typename Byte>
+  HeadRows<D> output(Byte* operand, std::int64_t sequence, std::int64_t head) const {
+    const std::int64_t stride = shape.heads * shape.head_dim;
+    return {reinterpret_cast<D*>(operand) + sequence * shape.sequence_length * stride + head * shape.head_dim, stride};
+  }
+  // Of lse.
+  template <typename Float, typename Byte>
+  HeadRows<Float> scalar(Byte* operand, std::int64_t sequence, std::int64_t head) const {
+    return {reinterpret_cast<Float*>(operand) + sequence * shape.sequence_length * shape.heads + head, shape.heads};
+  }
+
+  AttentionShape shape;
+  bool packed = false;
+  float scale = 1;
+  std::int64_t sequences = 0;
+  std::int64_t block = 0;
+  std::int64_t blocks = 0;
+  std::int64_t block_elements = 0;  // of one block of q, k, v or o
+};
+
+// What products read: the dtype of the values, or f32 where the processor has no bf16 products.
+template <typename D, typename T>
+void pack_block(const Grid& grid, const HeadRows<const D>& from, std::int64_t index, T* to) {
+  const std::int64_t d = grid.shape.head_dim;
+  const std::int64_t rows = grid.rows_of(index);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const D* const row = from.row(index * grid.block + r);
+    if constexpr (std::is_same_v<D, T>) {
+      std::memcpy(to + r * d, row, static_cast<std::size_t>(d) * sizeof(T));
+    } else {
+      pack_kernels().widen(row, d, to + r * d);
+    }
+  }
+  std::fill(to + rows * d, to + grid.block_elements, T{});
+}
+
+template <typename D>
+void write_block(const Grid& grid, const float* from, std::int64_t index, const HeadRows<D>& to) {
+  const std::int64_t d = grid.shape.head_dim;
+  for (std::int64_t r = 0; r < grid.rows_of(index); ++r) {
+    row_kernels<D>().divide(from + r * d, 1.0F, d, to.row(index * grid.block + r));
+  }
+}
+
+// The two products that serve every block.
+template <typename T>
+class BlockProducts {
+ public:
+  BlockProducts(const Grid& grid, ScratchLayout& layout)
+      : inner_({.m = grid.block, .n = grid.block, .k = grid.shape.head_dim, .in = dtype, .transposed_b = true}),
+        outer_({.m = grid.block, .n = grid.shape.head_dim, .k = grid.block, .in = dtype, .accumulate = true}),
+        scratch_(layout.take(std::max(inner_.scratch_bytes(), outer_.scratch_bytes()))) {}
+
+  // c [block, block] = a·bᵀ, with a and b [block, d].
+  void inner(const T* a, const T* b, float* c, std::span<std::byte> scratch) const {
+    inner_.run({.a = a, .b = b, .bias = nullptr, .c = c, .scratch = scratch_part(scratch, scratch_)});
+  }
+  // c [block, d] += a·b, with a [block, block] and b [block, d].
+  void outer(const T* a, const T* b, float* c, std::span<std::byte> scratch) const {
+    outer_.run({.a = a, .b = b, .bias = nullptr, .c = c, .scratch = scratch_part(scratch, scratch_)});
+  }
+
+ private:
+  static constexpr DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
+
+  Matmul inner_;
+  Matmul outer_;
+  std::int64_t scratch_;
+};
+
+template <typename D, typename T>
+class ForwardKernel : public Kernel {
+ public:
+  explicit ForwardKernel(const KernelKey& key)
+      : grid_(key),
+        products_(grid_, layout_),
+        k_(layout_.take(grid_.blocks * grid_.block_elements * element_bytes)),
+        v_(layout_.take(grid_.blocks * grid_.block_elements * element_bytes)),
+        q_(layout_.take(grid_.block_elements * element_bytes)),
+        strip_(layout_.take(grid_.blocks * grid_.block * grid_.block * float_bytes)),
+        terms_(layout_.take(grid_.block * grid_.block * element_bytes)),
+        o_(layout_.take(grid_.block_elements * float_bytes)),
+        largest_(layout_.take(grid_.block * float_bytes)),
+        sums_(layout_.take(grid_.block * 16 * float_bytes)) {}
+
+  std::int64_t tasks() const override { return grid_.sequences * grid_.shape.kv_heads * grid_.blocks; }
+  std::int64_t scratch_bytes() const override { return layout_.bytes(); }
+
+  void run(std::int64_t task, const KernelArgs& args) const override {
+    const std::int64_t heads = grid_.sequences * grid_.shape.kv_heads;
+    const std::int64_t query_block = grid_.blocks - 1 - task / heads;
+    const std::int64_t sequence = task % heads / grid_.shape.kv_heads;
+    const std::int64_t kv_head = task % grid_.shape.kv_heads;
+    const auto k = grid_.head<const D>(args.reads, Grid::Part::k, sequence, kv_head);
+    const auto v = grid_.head<const D>(args.reads, Grid::Part::v, sequence, kv_head);
+    for (std::int64_t j = 0; j <= query_block; ++j) {
+      pack_block(grid_, k, j, part<T>(args, k_) + j * grid_.block_elements);
+      pack_block(grid_, v, j, part<T>(args, v_) + j * grid_.block_elements);
+    }
+    for (std::int64_t head = kv_head * grid_.group(); head < (kv_head + 1) * grid_.group(); ++head) {
+      run_head(query_block, sequence, head, args);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t element_bytes = sizeof(T);
+  static constexpr std::int64_t float_bytes = sizeof(float);
+
+  template <typename P>
+  P* part(const KernelArgs& args, std::int64_t offset) const {
+    return scratch_part<P>(args.scratch, offset);
+  }
+  SoftmaxBlock softmax_block(std::int64_t query_block, std::int64_t key_block) const {
+    return {.size = grid_.block, .diagonal = key_block == query_block, .scale = grid_.scale};
+  }
+  float* scores(const KernelArgs& args, std::int64_t key_block) const {
+    return part<float>(args, strip_) + key_block * grid_.block * grid_.block;
+  }
+
+  void run_head(std::int64_t query_block, std::int64_t sequence, std::int64_t head, const KernelArgs& args) const {
+    score_strip(query_block, sequence, head, args);
+    weigh_values(query_block, args);
+    write_rows(query_block, sequence, head, args);
+  }
+
+  void score_strip(std::int64_t query_block, std::int64_t sequence, std::int64_t head, const KernelArgs& args) const {
+    T* const q = part<T>(args, q_);
+    float* const largest = part<float>(args, largest_);
+    pack_block(grid_, grid_.head<const D>(args.reads, Grid::Part::q, sequence, head), query_block, q);
+    std::fill(largest, largest + grid_.block, -std::numeric_limits<float>::infinity());
+    for (std::int64_t j = 0; j <= query_block; ++j) {
+      products_.inner(q, part<T>(args, k_) + j * grid_.block_elements, scores(args, j), args.scratch);
+      attention_kernels<T>().find_largest(softmax_block(query_block, j), scores(args, j), largest);
+    }
+  }
+
+  void weigh_values(std::int64_t query_block, const KernelArgs& args) const {
+    float* const o = part<float>(args, o_);
+    float* const sums = part<float>(args, sums_);
+    T* const terms = part<T>(args, terms_);
+    std::fill(o, o + grid_.block_elements, 0.0F);
+    std::fill(sums, sums + grid_.block * 16, 0.0F);
+    for (std::int64_t j = 0; j <= query_block; ++j) {
+      attention_kernels<T>().exponentials(softmax_block(query_block, j), round_terms, scores(args, j),
+                                          part<float>(args, largest_), terms, sums);
+      products_.outer(terms, part<T>(args, v_) + j * grid_.block_elements, o, args.scratch);
+    }
+  }
+
+  void write_rows(std::int64_t query_block, std::int64_t sequence, std::int64_t head, const KernelArgs& args) const {
+    const auto o = grid_.output<D>(args.writes[0], sequence, head);
+    const auto lse = grid_.scalar<float>(args.writes[1], sequence, head);
+    const std::int64_t d = grid_.shape.head_dim;
+    for (std::int64_t r = 0; r < grid_.rows_of(query_block); ++r) {
+      const float sum = attention_kernels<T>().total(part<float>(args, sums_) + r * 16);
+      const std::int64_t row = query_block * grid_.block + r;
+      row_kernels<D>().divide(part<float>(args, o_) + r * d, sum, d, o.row(row));
+      *lse.row(row) = part<float>(args, largest_)[r] + static_cast<float>(std::log(static_cast<double>(sum)));
+    }
+  }
+
+  static constexpr bool round_terms = !std::is_same_v<D, T>;
+
+  Grid grid_;
+  ScratchLayout layout_;
+  BlockProducts<T> products_;
+  std::int64_t k_, v_, q_, strip_, terms_, o_, largest_, sums_;
+};
+
+template <typename D, typename T>
+class GradientKernel : public Kernel {
+ public:
+  explicit GradientKernel(const KernelKey& key)
+      : grid_(key),
+        products_(grid_, layout_),
+        k_(layout_.take(grid_.blocks * grid_.block_elements * element_bytes)),
+        v_(layout_.take(grid_.blocks * grid_.block_elements * element_bytes)),
+        dk_(layout_.take(grid_.blocks * grid_.block_elements * float_bytes)),
+        dv_(layout_.take(grid_.blocks * grid_.block_elements * float_bytes)),
+        q_(layout_.take(grid_.block_elements * element_bytes)),
+        d_o_(layout_.take(grid_.block_elements * element_bytes)),
+        dq_(layout_.take(grid_.block_elements * float_bytes)),
+        scores_(layout_.take(grid_.block * grid_.block * float_bytes)),
+        dp_(layout_.take(grid_.block * grid_.block * float_bytes)),
+        p_(layout_.take(grid_.block * grid_.block * element_bytes)),
+        ds_(layout_.take(grid_.block * grid_.block * element_bytes)),
+        lse_(layout_.take(grid_.block * float_bytes)),
+        delta_(layout_.take(grid_.block * float_bytes)) {}
+
+  std::int64_t tasks() const override { return grid_.sequences * grid_.shape.kv_heads; }
+  std::int64_t scratch_bytes() const override { return layout_.bytes(); }
+
+  void run(std::int64_t task, const KernelArgs& args) const override {
+    const std::int64_t sequence = task / grid_.shape.kv_heads;
+    const std::int64_t kv_head = task % grid_.shape.kv_heads;
+    const auto k = grid_.head<const D>(args.reads, Grid::Part::k, sequence, kv_head);
+    const auto v = grid_.head<const D>(args.reads, Grid::Part::v, sequence, kv_head);
+    const std::int64_t elements = grid_.blocks * grid_.block_elements;
+    for (std::int64_t j = 0; j < grid_.blocks; ++j) {
+      pack_block(grid_, k, j, part<T>(args, k_) + j * grid_.block_elements);
+      pack_block(grid_, v, j, part<T>(args, v_) + j * grid_.block_elements);
+    }
+    std::fill(part<float>(args, dk_), part<float>(args, dk_) + elements, 0.0F);
+    std::fill(part<float>(args, dv_), part<float>(args, dv_) + elements, 0.0F);
+    for (std::int64_t head = kv_head * grid_.group(); head < (kv_head + 1) * grid_.group(); ++head) {
+      for (std::int64_t i = 0; i < grid_.blocks; ++i) run_query_block(i, sequence, head, args);
+    }
+    const auto dk = grid_.head<D>(args.writes, Grid::Part::k, sequence, kv_head);
+    const auto dv = grid_.head<D>(args.writes, Grid::Part::v, sequence, kv_head);
+    for (std::int64_t j = 0; j < grid_.blocks; ++j) {
+      write_block(grid_, part<float>(args, dk_) + j * grid_.block_elements, j, dk);
+      write_block(grid_, part<float>(args, dv_) + j * grid_.block_elements, j, dv);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t element_bytes = sizeof(T);
+  static constexpr std::int64_t float_bytes = sizeof(float);
+  static constexpr bool round_terms = !std::is_same_v<D, T>;
+
+  template <typename P>
+  P* part(const KernelArgs& args, std::int64_t offset) const {
+    return scratch_part<P>(args.scratch, offset);
+  }
+
+  void run_query_block(std::int64_t i, std::int64_t sequence, std::int64_t head, const KernelArgs& args) const {
+    pack_query_block(i, sequence, head, args);
+    float* const dq = part<float>(args, dq_);
+    std::fill(dq, dq + grid_.block_elements, 0.0F);
+    for (std::int64_t j = 0; j <= i; ++j) run_block(i, j, args);
+    write_block(grid_, dq, i, grid_.head<D>(args.writes, Grid::Part::q, sequence, head));
+  }
+
+  // q, do, lse and delta = do·o of one block. Rows after the last token get lse = infinity, hence probability 0.
+  void pack_query_block(std::int64_t i, std::int64_t sequence, std::int64_t head, const KernelArgs& args) const {
+    const std::size_t inputs = grid_.packed ? 1 : 3;
+    const auto o = grid_.output<const D>(args.reads[inputs], sequence, head);
+    const auto lse = grid_.scalar<const float>(args.reads[inputs + 1], sequence, head);
+    const auto d_o = grid_.output<const D>(args.reads[inputs + 2], sequence, head);
+    pack_block(grid_, grid_.head<const D>(args.reads, Grid::Part::q, sequence, head), i, part<T>(args, q_));
+    pack_block(grid_, d_o, i, part<T>(args, d_o_));
+    float* const block_lse = part<float>(args, lse_);
+    float* const block_delta = part<float>(args, delta_);
+    for (std::int64_t r = 0; r < grid_.block; ++r) {
+      const std::int64_t row = i * grid_.block + r;
+      const bool token = r < grid_.rows_of(i);
+      block_lse[r] = token ? *lse.row(row) : std::numeric_limits<float>::infinity();
+      block_delta[r] = token ? row_kernels<D>().dot(d_o.row(row), o.row(row), grid_.shape.head_dim) : 0.0F;
+    }
+  }
+
+  // Scores and their gradients are made transposed, keys by queries, so that only one matrix has to be turned.
+  void run_block(std::int64_t i, std::int64_t j, const KernelArgs& args) const {
+    const std::int64_t at = j * grid_.block_elements;
+    const std::span<std::byte> scratch = args.scratch;
+    T* const q = part<T>(args, q_);
+    T* const d_o = part<T>(args, d_o_);
+    T* const p = part<T>(args, p_);
+    T* const ds = part<T>(args, ds_);
+    products_.inner(part<T>(args, k_) + at, q, part<float>(args, scores_), scratch);
+    products_.inner(part<T>(args, v_) + at, d_o, part<float>(args, dp_), scratch);
+    attention_kernels<T>().gradient({.size = grid_.block, .diagonal = i == j, .scale = grid_.scale}, round_terms,
+                                    part<float>(args, scores_), part<float>(args, dp_), part<float>(args, lse_),
+                                    part<float>(args, delta_), p, ds);
+    products_.outer(p, d_o, part<float>(args, dv_) + at, scratch);
+    products_.outer(ds, q, part<float>(args, dk_) + at, scratch);
+    transpose(ds, p);
+    products_.outer(p, part<T>(args, k_) + at, part<float>(args, dq_), scratch);
+  }
+
+  void transpose(const T* from, T* to) const {
+    const std::int64_t n = grid_.block;
+    if constexpr (std::is_same_v<T, float>) {
+      pack_kernels().transpose32(reinterpret_cast<const std::uint32_t*>(from), n, n, n,
+                                 reinterpret_cast<std::uint32_t*>(to), n);
+    } else {
+      pack_kernels().transpose16(from, n, n, n, to, n);
+    }
+  }
+
+  Grid grid_;
+  ScratchLayout layout_;
+  BlockProducts<T> products_;
+  std::int64_t k_, v_, dk_, dv_, q_, d_o_, dq_, scores_, dp_, p_, ds_, lse_, delta_;
+};
+
+template <template <typename, typename> typename K>
+std::unique_ptr<Kernel> make(const KernelKey& key) {
+  if (key.reads[0].dtype == DType::f32) return std::make_unique<K<float, float>>(key);
+  if (matmul_has_bf16()) return std::make_unique<K<bf16_t, bf16_t>>(key);
+  return std::make_unique<K<bf16_t, float>>(key);
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_attention_cpu(const KernelKey& key) { return make<ForwardKernel>(key); }
+std::unique_ptr<Kernel> make_attention_dx_cpu(const KernelKey& key) { return make<GradientKernel>(key); }
+
+}  // namespace spillway

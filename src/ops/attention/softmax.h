@@ -1,0 +1,47 @@
+// The parts of attention between the products, on dense blocks of block_rows x block_rows scores. T is what products
+// read: float, or bf16; `round_terms` rounds what is stored as float to bf16 too, for processors without bf16 products.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace spillway {
+
+struct SoftmaxBlock {
+  std::int64_t size = 0;  // rows and columns, a multiple of 16
+  bool diagonal = false;  // only keys up to the query's own place count
+  float scale = 1;
+};
+
+template <typename T>
+struct AttentionKernels {
+  // largest[r] = max(largest[r], scale · scores[r][c] over the keys that count); starts from -infinity.
+  void (*find_largest)(const SoftmaxBlock& block, const float* scores, float* largest);
+  // terms[r][c] = exp(scale · scores[r][c] - largest[r]), 0 for keys that do not count; sums[r] adds their lanes, as 16
+  // partial sums a row.
+  void (*exponentials)(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* largest, T* terms,
+                       float* sums);
+  // From transposed scores (rows are keys, columns are queries): p = exp(scale · score - lse[query]) and ds = p · (dp -
+  // delta[query]) · scale, transposed as well.
+  void (*gradient)(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* dp, const float* lse,
+                   const float* delta, T* p, T* ds);
+  // The sum of 16 partial sums.
+  float (*total)(const float* partial_sums);
+};
+
+// The same for rows of a value, in its dtype D.
+template <typename D>
+struct RowKernels {
+  // The dot product of two rows, in 16 lanes.
+  float (*dot)(const D* a, const D* b, std::int64_t count);
+  // to[i] = round(row[i] / divisor).
+  void (*divide)(const float* row, float divisor, std::int64_t count, D* to);
+};
+
+template <typename T>
+const AttentionKernels<T>& attention_kernels();
+template <typename D>
+const RowKernels<D>& row_kernels();
+
+}  // namespace spillway

@@ -1,0 +1,64 @@
+#include "ops/cross_entropy/kernel.h"
+
+#include "ops/simd.h"
+
+namespace spillway::SPILLWAY_TARGET {
+namespace {
+
+// As load_first, with lanes that add nothing to a softmax.
+SPILLWAY_INLINE f32x16 load_logits(const float* from, std::int64_t count) {
+  float padded[lanes];
+  store(padded, splat(-__builtin_inff()));
+  std::memcpy(padded, from, static_cast<std::size_t>(count) * sizeof(float));
+  return load(padded);
+}
+
+SPILLWAY_INLINE double sum(f64x16 value) {
+  for (int width = 8; width >= 1; width /= 2) {
+    for (int i = 0; i < width; ++i) value[i] += value[i + width];
+  }
+  return value[0];
+}
+
+}  // namespace
+
+float largest_logit(const float* logits, std::int64_t count) {
+  f32x16 most = splat(-__builtin_inff());
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) most = max(most, load(logits + i));
+  if (i < count) most = max(most, load_logits(logits + i, count - i));
+  return largest(most);
+}
+
+double sum_of_exp(const float* logits, std::int64_t count, float largest) {
+  f64x16 total = {};
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    total += __builtin_convertvector(exp(load(logits + i) - largest), f64x16);
+  }
+  if (i < count) total += __builtin_convertvector(exp(load_logits(logits + i, count - i) - largest), f64x16);
+  return sum(total);
+}
+
+template <typename T>
+void logits_gradient(T* dlogits, const float* logits, std::int64_t count, const SoftmaxRow& row) {
+  const bool holds_target = row.target >= 0 && row.target < count;
+  const float target_logit = holds_target ? logits[row.target] : 0.0F;  // before it is overwritten
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    store(dlogits + i, exp(load(logits + i) - row.largest) * row.inverse_sum * row.scale);
+  }
+  if (i < count) {
+    const f32x16 rest = load_logits(logits + i, count - i);
+    store_first(dlogits + i, exp(rest - row.largest) * row.inverse_sum * row.scale, count - i);
+  }
+  if (holds_target) {
+    const f32x16 at_target = exp(splat(target_logit) - row.largest) * row.inverse_sum;
+    store_first(dlogits + row.target, (at_target - 1.0F) * row.scale, 1);
+  }
+}
+
+template void logits_gradient(float*, const float*, std::int64_t, const SoftmaxRow&);
+template void logits_gradient(bf16_t*, const float*, std::int64_t, const SoftmaxRow&);
+
+}  // namespace spillway::SPILLWAY_TARGET

@@ -1,0 +1,41 @@
+// Which named target of the kernel files this processor runs. The choice is made once and is part of the numeric key.
+#pragma once
+
+#include <string_view>
+
+namespace spillway {
+
+enum class Isa { baseline, avx2, avx512 };
+
+// The best target the processor has, capped by SPILLWAY_MAX_ISA (baseline, avx2 or avx512) in the environment.
+Isa best_isa();
+std::string_view name_of(Isa isa);
+
+}  // namespace spillway
+
+// In kernel*.cpp define functions in namespace spillway::SPILLWAY_TARGET; in cpu.cpp declare them for all targets with
+// this and call pick(&baseline::f, &avx2::f, &avx512::f).
+#define SPILLWAY_DECLARE_TARGETS(declaration) \
+  namespace spillway::baseline {              \
+  declaration;                                \
+  }                                           \
+  namespace spillway::avx2 {                  \
+  declaration;                                \
+  }                                           \
+  namespace spillway::avx512 {                \
+  declaration;                                \
+  }
+
+namespace spillway {
+
+template <typename Function>
+Function pick(Function baseline, Function avx2, Function avx512) {
+  switch (best_isa()) {
+    case Isa::avx512: return avx512;
+    case Isa::avx2: return avx2;
+    case Isa::baseline: break;
+  }
+  return baseline;
+}
+
+}  // namespace spillway

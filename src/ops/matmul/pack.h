@@ -1,0 +1,26 @@
+// Moving parts of matrices between their places in memory and the dense blocks that products read and write. Strides
+// are in elements. Each function is compiled for every named target; all give the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace spillway {
+
+struct PackKernels {
+  // to[c * to_stride + r] = from[r * from_stride + c], for elements of 2 and 4 bytes.
+  void (*transpose16)(const std::uint16_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
+                      std::uint16_t* to, std::int64_t to_stride);
+  void (*transpose32)(const std::uint32_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
+                      std::uint32_t* to, std::int64_t to_stride);
+  void (*widen)(const bf16_t* from, std::int64_t count, float* to);
+  // to = round(from).
+  void (*narrow)(const float* from, std::int64_t count, bf16_t* to);
+  // row[i] += addend[i].
+  void (*add)(const float* addend, std::int64_t count, float* row);
+};
+
+const PackKernels& pack_kernels();
+
+}  // namespace spillway

@@ -1,0 +1,266 @@
+#include <gtest/gtest.h>
+
+#include "ops/dispatch.h"
+#include "ops/linear/cpu.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/reference.h"
+#include "ops/matmul/matmul.h"
+#include "ops/matmul/panel_matmul.h"
+#include "ops_harness.h"
+
+namespace spillway {
+namespace {
+
+using namespace ops_test;  // NOLINT(google-build-using-namespace)
+using Numbers = std::vector<double>;
+
+struct Size {
+  std::int64_t rows;
+  std::int64_t in;
+  std::int64_t out;
+};
+
+// Odd, prime, one row, one column, whole panels and not.
+const std::vector<Size> sizes = {{1, 64, 48},  {3, 7, 5},      {1, 1, 1},     {17, 31, 1},
+                                 {64, 64, 64}, {65, 33, 47},   {130, 48, 80}, {257, 40, 29},
+                                 {70, 8, 300}, {300, 24, 130}, {1100, 24, 16}};
+
+struct Variant {
+  DType dtype = DType::f32;
+  bool weight_out_in = true;
+  bool optional = false;  // a bias, or an accumulator
+  bool out_f32 = false;
+  std::int64_t row_begin = 0;
+};
+
+// An op and what its reference says.
+struct Tested {
+  OpCase op;
+  Numbers wanted;
+};
+
+Attrs attributes(const Size& size, const Variant& variant) {
+  Attrs attrs({{"weight_out_in", std::int64_t{variant.weight_out_in}}});
+  if (variant.out_f32) attrs.set("out_f32", std::int64_t{1});
+  if (variant.row_begin != 0) {
+    attrs.set("row_begin", variant.row_begin);
+    attrs.set("row_count", size.rows);
+  }
+  return attrs;
+}
+
+Matrix random_weight(const Size& size, const Variant& variant, DType dtype, Rng& rng) {
+  return variant.weight_out_in ? random_matrix(dtype, size.out, size.in, rng)
+                               : random_matrix(dtype, size.in, size.out, rng);
+}
+
+// Of which the op takes `rows` rows from row_begin on.
+Matrix random_x(const Size& size, const Variant& variant, Rng& rng) {
+  return random_matrix(variant.dtype, size.rows + 2 * variant.row_begin, size.in, rng);
+}
+
+Numbers chosen(const Matrix& x, const Size& size, const Variant& variant) {
+  const auto begin = x.numbers.begin() + variant.row_begin * size.in;
+  return {begin, begin + size.rows * size.in};
+}
+
+Numbers sum(Numbers a, const Numbers& b) {
+  for (std::size_t i = 0; i < b.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+LinearReference reference(const Size& size, bool weight_out_in) {
+  return {.rows = size.rows, .in = size.in, .out = size.out, .weight_out_in = weight_out_in};
+}
+
+Tested forward(const Size& size, const Variant& variant, Rng& rng) {
+  const Matrix x = random_x(size, variant, rng);
+  const Matrix weight = random_weight(size, variant, variant.dtype, rng);
+  const Matrix bias = variant.optional ? random_matrix(variant.dtype, size.out, 1, rng) : absent();
+  return {{&linear_spec, attributes(size, variant), {x, weight, bias}, &make_linear_cpu},
+          reference(size, variant.weight_out_in).forward(chosen(x, size, variant), weight.numbers, bias.numbers)};
+}
+
+Tested input_gradient(const Size& size, const Variant& variant, Rng& rng) {
+  const Matrix dy = random_matrix(variant.dtype, size.rows, size.out, rng);
+  const Matrix weight = random_weight(size, variant, variant.dtype, rng);
+  const Matrix old = variant.optional ? random_matrix(DType::f32, size.rows, size.in, rng) : absent();
+  return {{&linear_dx_spec, attributes(size, variant), {dy, weight, old}, &make_linear_dx_cpu},
+          sum(reference(size, variant.weight_out_in).dx(dy.numbers, weight.numbers), old.numbers)};
+}
+
+Tested weight_gradient(const Size& size, const Variant& variant, Rng& rng) {
+  const Matrix x = random_x(size, variant, rng);
+  const Matrix dy = random_matrix(variant.dtype, size.rows, size.out, rng);
+  const Matrix old = variant.optional ? random_weight(size, variant, DType::f32, rng) : absent();
+  return {{&linear_dw_spec, attributes(size, variant), {x, dy, old}, &make_linear_dw_cpu},
+          sum(reference(size, variant.weight_out_in).dw(chosen(x, size, variant), dy.numbers), old.numbers)};
+}
+
+constexpr Tested (*all_ops[])(const Size&, const Variant&, Rng&) = {&forward, &input_gradient, &weight_gradient};
+
+// A sum of products is exact to a share of its terms, not of itself: errors are measured against the largest result.
+Tolerance tolerance(DType in, DType out) {
+  return {out == DType::bf16 ? 1.0 / 256 : 1e-5, in == DType::bf16 ? 2e-5 : 5e-6};
+}
+
+TEST(Linear, AgreesWithTheReference) {
+  Seeded seeded;
+  for (const auto make : all_ops) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (int bits = 0; bits < 16; ++bits) {
+        const Variant variant{.dtype = dtype,
+                              .weight_out_in = (bits & 1) != 0,
+                              .optional = (bits & 2) != 0,
+                              .out_f32 = (bits & 4) != 0,
+                              .row_begin = (bits & 8) != 0 && make != &input_gradient ? 5 : 0};
+        for (const Size& size : sizes) {
+          SCOPED_TRACE(fmt::format("{} x {} x {}, {}, variant {}", size.rows, size.in, size.out, name_of(dtype), bits));
+          const Tested tested = make(size, variant, seeded.rng);
+          const Matrix written = run(tested.op)[0];
+          expect_close(written, tested.wanted, tolerance(dtype, written.type.dtype));
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, ReferenceGradientsAgreeWithFiniteDifferences) {
+  Seeded seeded;
+  for (const bool weight_out_in : {false, true}) {
+    const LinearReference op = reference({4, 3, 5}, weight_out_in);
+    const Numbers x = random_numbers(12, seeded.rng);
+    const Numbers weight = random_numbers(15, seeded.rng);
+    const Numbers dy = random_numbers(20, seeded.rng);
+    expect_gradient(
+        op.dx(dy, weight), [&](const Numbers& at) { return op.forward(at, weight, {}); }, x, dy);
+    expect_gradient(
+        op.dw(x, dy), [&](const Numbers& at) { return op.forward(x, at, {}); }, weight, dy);
+  }
+}
+
+TEST(Linear, BitsDoNotDependOnOrderThreadsOrPlace) {
+  Seeded seeded;
+  for (const auto make : all_ops) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const bool optional : {false, true}) {
+        for (const Size& size : {Size{300, 24, 257}, Size{1030, 16, 264}, Size{65, 33, 47}}) {
+          const Variant variant{.dtype = dtype, .weight_out_in = size.rows > 100, .optional = optional};
+          const OpCase op = make(size, variant, seeded.rng).op;
+          expect_bits_do_not_depend_on_schedule(op);
+          const auto expected = run_to_bytes(op);
+          for (const std::int64_t shift_bytes : {64, 192, 2048}) {
+            EXPECT_TRUE(run_to_bytes(op, {.threads = 2, .shift_bytes = shift_bytes}) == expected)
+                << op.spec->name << " shifted by " << shift_bytes;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The order in which a process makes its kernels must leave no trace; one row is where it once did.
+TEST(Linear, BitsDoNotDependOnTheOrderOfCreation) {
+  Seeded seeded;
+  std::vector<OpCase> ops;
+  for (const auto make : all_ops) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Size& size : {Size{1, 96, 80}, Size{2, 96, 80}, Size{64, 96, 80}, Size{65, 96, 80}, Size{1, 80, 96}}) {
+        ops.push_back(make(size, {.dtype = dtype}, seeded.rng).op);
+      }
+    }
+  }
+  std::vector<std::vector<std::vector<std::byte>>> expected;
+  for (const OpCase& op : ops) expected.push_back(run_to_bytes(op));
+  std::vector<std::size_t> order(ops.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    std::shuffle(order.begin(), order.end(), seeded.rng);
+    std::vector<std::unique_ptr<Kernel>> others;  // stay alive while the later ones are made
+    for (const std::size_t i : order) {
+      others.push_back(ops[i].make(key_of(ops[i])));
+      EXPECT_TRUE(run_to_bytes(ops[i]) == expected[i]) << ops[i].spec->name << " " << ops[i].reads[0].type.rows;
+    }
+  }
+}
+
+// What an op computes is a sum over all tokens of a micro-batch: adding the next one's is adding the same numbers.
+TEST(Linear, AnAccumulatedWeightGradientIsTheOldOnePlusTheNew) {
+  Seeded seeded;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Tested tested = weight_gradient({200, 48, 72}, {.dtype = dtype, .optional = true}, seeded.rng);
+    const Matrix together = run(tested.op)[0];
+    const Matrix old = tested.op.reads[2];
+    tested.op.reads[2] = absent();
+    const Matrix alone = run(tested.op)[0];
+    for (std::size_t i = 0; i < old.numbers.size(); ++i) {
+      const float expected = static_cast<float>(old.numbers[i]) + static_cast<float>(alone.numbers[i]);
+      ASSERT_EQ(together.numbers[i], static_cast<double>(expected)) << name_of(dtype) << " element " << i;
+    }
+  }
+}
+
+TEST(Linear, TheThreadThatMakesAKernelLeavesNoTrace) {
+  Seeded seeded;
+  const OpCase op = weight_gradient({300, 128, 257}, {.optional = true}, seeded.rng).op;
+  const auto expected = run_to_bytes(op);
+  std::thread([&] { EXPECT_TRUE(run_to_bytes(op) == expected); }).join();
+}
+
+TEST(Linear, GradientRuleAddsMicroBatchesInOneAccumulator) {
+  State state;
+  const TensorId weight =
+      state.add({.name = "w", .dtype = DType::f32, .rows = 6, .cols = 4, .trainable = true}, 1 << 20);
+  const TensorId bias = state.add({.name = "b", .dtype = DType::f32, .rows = 6, .cols = 1, .trainable = true}, 1 << 20);
+  Program program;
+  Recorder recorder(program, state);
+  std::vector<Recorder::Seed> seeds;
+  for (std::int32_t micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    recorder.label({.phase = Phase::forward, .layer = 0, .micro_batch = micro_batch, .part = "mlp"});
+    const Operand x = recorder.input({DType::f32, 5, 4});
+    const Operand y = linear(recorder, x, recorder.state_tensor(weight), recorder.state_tensor(bias));
+    seeds.push_back({y, recorder.input({DType::f32, 5, 6})});
+  }
+  recorder.backward(seeds, linear_spec, [](const Label&) {});
+  std::vector<const Op*> weight_gradients;
+  std::vector<std::string_view> names;
+  for (const Op& op : program.ops) {
+    names.push_back(op.spec->name);
+    if (op.spec == &linear_dw_spec) weight_gradients.push_back(&op);
+  }
+  EXPECT_EQ(names, (std::vector<std::string_view>{"linear", "linear", "linear_dw", "column_sums", "add_partials",
+                                                  "linear_dw", "column_sums", "add_partials"}));
+  ASSERT_EQ(weight_gradients.size(), 2U);
+  EXPECT_FALSE(weight_gradients[0]->reads[2].exists());
+  EXPECT_EQ(weight_gradients[1]->reads[2], weight_gradients[0]->writes[0]);
+}
+
+TEST(Linear, PanelsDependOnRowsAlone) {
+  EXPECT_EQ(matmul_panel_rows(1), 64);
+  EXPECT_EQ(matmul_panel_rows(1024), 128);
+  EXPECT_EQ(matmul_panel_rows(4096), 256);
+  Seeded seeded;
+  const OpCase op = forward({300, 32, 32}, {}, seeded.rng).op;
+  EXPECT_EQ(op.make(key_of(op))->tasks(), 3);
+}
+
+TEST(Linear, TheNumericKeyNamesTheLibraryAndTheImplementation) {
+  const std::string key = matmul_numeric_key();
+  EXPECT_TRUE(key.starts_with("onednn ")) << key;
+  EXPECT_NE(key.find(best_isa() == Isa::avx512 ? "brg:" : "gemm:jit"), std::string::npos) << key;
+  EXPECT_EQ(key, matmul_numeric_key());
+}
+
+// In a process of its own, since the cap must come before the first product.
+TEST(LinearDeathTest, TheInstructionSetCanBeCappedBeforeTheFirstProduct) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto capped_key = [] {
+    cap_matmul_isa(Isa::avx2);
+    const std::string key = matmul_numeric_key();
+    std::exit(key.find("gemm:jit") != std::string::npos && !matmul_has_bf16() ? 0 : 1);
+  };
+  EXPECT_EXIT(capped_key(), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace spillway
