@@ -1,0 +1,39 @@
+// The head on its fixed grid: tokens in groups, groups in chunks, the vocabulary in tiles. Logits exist for one chunk
+// at a time; their gradients for one group, since a tile's weight gradient sums over a whole group in one product.
+#pragma once
+
+#include <vector>
+
+#include "model/model.h"
+
+namespace spillway {
+
+struct HeadGrid {
+  std::int64_t chunk_tokens = 0;
+  std::int64_t group_tokens = 0;  // whole chunks
+};
+
+// Depends on the vocabulary alone: fp32 logits of a chunk take about 32 MiB, 16-bit gradients of a group about 128 MiB.
+HeadGrid head_grid(std::int64_t vocab_size);
+
+// The chunks of a micro-batch of `tokens`, one f32 (chunk, 1) each: the types of its losses.
+std::vector<ValueType> loss_types(const HeadGrid& grid, std::int64_t tokens);
+
+struct HeadOperands {
+  Operand x;        // (T, C), after the final norm
+  Operand targets;  // i32 (T, 1)
+  Operand scale;    // f32 (1, 1)
+  Operand losses;   // one value a chunk, made from loss_types; written here
+};
+
+// Forward and backward of the head for one micro-batch. Adds to the accumulators of the head's tiles and returns the
+// gradient of x, (T, C). Ops carry `label` with running indices.
+Operand record_training_head(Recorder& recorder, const Model& model, const HeadOperands& head, Label label);
+
+// Losses alone.
+void record_evaluation_head(Recorder& recorder, const Model& model, const HeadOperands& head, Label label);
+
+// All logits of x (R, C), R small: one output f32 (R, tile) a tile.
+std::vector<Operand> record_logits(Recorder& recorder, const Model& model, Operand x, Label label);
+
+}  // namespace spillway

@@ -1,0 +1,72 @@
+#include "model/model.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace spillway {
+
+Model::Model(const ModelConfig& config, DType dtype, Purpose purpose, const Cut& cut)
+    : config_(config), dtype_(dtype), cut_(cut), parameters_(parameters_of(config)) {
+  SPILLWAY_CHECK(dtype == DType::f32 || dtype == DType::bf16, "model of {}", name_of(dtype));
+  for (const Parameter& parameter : parameters_) add_parameter(parameter, purpose);
+  cut_tiles();
+}
+
+void Model::add_parameter(const Parameter& parameter, Purpose purpose) {
+  const auto add = [&](std::string_view suffix, DType dtype, bool trainable) {
+    Tensor tensor;
+    tensor.name = parameter.name + std::string(suffix);
+    tensor.dtype = dtype;
+    tensor.rows = parameter.rows();
+    tensor.cols = parameter.cols();
+    tensor.trainable = trainable;
+    return state_.add(std::move(tensor), cut_.piece_elements);
+  };
+  const bool training = purpose == Purpose::training;
+  ParameterState state;
+  state.weight = add("", dtype_, training);
+  if (training) {
+    if (dtype_ == DType::bf16) state.low = add(".low", DType::u16, false);
+    state.exp_avg = add(".exp_avg", DType::f32, false);
+    state.exp_avg_sq = add(".exp_avg_sq", DType::f32, false);
+  }
+  by_name_[parameter.name] = parameter_state_.size();
+  parameter_state_.push_back(state);
+}
+
+void Model::cut_tiles() {
+  const TensorId embedding = weight(embedding_name(config_));
+  const Tensor& whole = state_.tensor(embedding);
+  const std::int32_t pieces = state_.piece_count(embedding);
+  const auto first = static_cast<std::int32_t>(state_.first_piece(embedding));
+  const Piece& piece = state_.piece(static_cast<PieceId>(first));
+  const std::int64_t piece_elements = (piece.row_end - piece.row_begin) * whole.cols;
+  const auto per_tile = static_cast<std::int32_t>(std::max<std::int64_t>(1, cut_.tile_elements / piece_elements));
+  for (std::int32_t at = 0; at < pieces; at += per_tile) {
+    const std::int32_t count = std::min(per_tile, pieces - at);
+    tiles_.push_back({at, count, state_.piece(static_cast<PieceId>(first + at)).row_begin,
+                      state_.piece(static_cast<PieceId>(first + at + count - 1)).row_end});
+  }
+}
+
+std::int64_t Model::parameter_count() const {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters_) count += parameter.elements();
+  return count;
+}
+
+std::size_t Model::parameter_of(TensorId weight) const {
+  const auto found = std::find_if(parameter_state_.begin(), parameter_state_.end(),
+                                  [&](const ParameterState& state) { return state.weight == weight; });
+  SPILLWAY_CHECK(found != parameter_state_.end(), "tensor {} is no weight", index_of(weight));
+  return static_cast<std::size_t>(found - parameter_state_.begin());
+}
+
+TensorId Model::weight(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  SPILLWAY_CHECK(found != by_name_.end(), "the schema has no {}", name);
+  return parameter_state_[found->second].weight;
+}
+
+}  // namespace spillway

@@ -1,0 +1,69 @@
+// The Programs of a model: a training step, an evaluation step, and a step of generation.
+#pragma once
+
+#include <vector>
+
+#include "model/model.h"
+
+namespace spillway {
+
+struct StepShape {
+  std::int64_t sequences = 0;  // of a micro-batch
+  std::int64_t sequence_length = 0;
+  std::int64_t micro_batches = 0;
+  bool clips = false;  // a step that clips updates after all gradients are known; otherwise each part at once
+
+  std::int64_t tokens() const { return sequences * sequence_length; }  // of a micro-batch
+};
+
+// Inputs of one micro-batch of T tokens; each i32 (T, 1).
+struct MicroBatchInputs {
+  Operand ids;
+  Operand targets;  // -1: none
+  Operand positions;
+};
+
+// Micro-batches go through one part of the model after the other before any goes on to the next part, so weights are
+// needed once forward and once backward a step, however many micro-batches there are.
+struct TrainingProgram {
+  Program program;
+  std::vector<MicroBatchInputs> micro_batches;
+  Operand inverse_frequencies;  // input f32 (d/2, 1); absent without rope
+  Operand scale;                // input f32 (1, 1): 1 / targets of the step
+  Operand adamw;                // input f32 (1, 8): AdamwScalars
+  Operand max_norm;             // input f32 (1, 1); absent when the step does not clip
+  Operand loss;                 // output f64 (1, 1): sum over the step's targets
+  Operand norm;                 // output f64 (1, 1): of all gradients, before clipping
+};
+
+TrainingProgram record_training(const Model& model, const StepShape& shape);
+
+struct EvaluationProgram {
+  Program program;
+  std::vector<MicroBatchInputs> micro_batches;
+  Operand inverse_frequencies;
+  Operand scale;  // input, not used by the loss
+  Operand loss;   // output f64 (1, 1)
+};
+
+EvaluationProgram record_evaluation(const Model& model, const StepShape& shape);
+
+// One step of generation over `rows` fresh tokens (several while the prompt is read, then one), with the key/value
+// cache as state tensors that no commit holds.
+struct CacheTensors {
+  std::vector<TensorId> keys;  // by layer
+  std::vector<TensorId> values;
+};
+CacheTensors add_cache(Model& model, std::int64_t rows);
+
+struct GenerationProgram {
+  Program program;
+  Operand ids;        // input i32 (rows, 1)
+  Operand positions;  // input i32 (rows, 1); -1: no token in this row
+  Operand inverse_frequencies;
+  std::vector<Operand> logits;  // outputs f32 (1, tile): of the last row
+};
+
+GenerationProgram record_generation(const Model& model, const CacheTensors& cache, std::int64_t rows);
+
+}  // namespace spillway
