@@ -1,0 +1,24 @@
+// Machine: plain data that a Plan is made for. Measured, declared, or written by hand to ask "what if".
+#pragma once
+
+#include <cstdint>
+
+namespace spillway {
+
+// What `--memory` promises covers the whole process. The fixed part is everything that is not a page: code, libraries,
+// stacks, tokenizer, Programs and Plans, kernels and their scratch. Both `plan` and the run take it from here, so they
+// agree.
+struct Machine {
+  std::int64_t budget_bytes = 0;  // of the process
+  std::int64_t fixed_bytes = 0;   // not available as pages
+  std::int64_t page_bytes = 0;    // a power of two
+  std::int64_t disk_bytes = 0;    // free space under the spill directories; 0: unknown
+
+  std::int64_t pages() const { return budget_bytes > fixed_bytes ? (budget_bytes - fixed_bytes) / page_bytes : 0; }
+};
+
+// The page size for a step whose largest segment needs `working_set_bytes`: 2 MiB, a huge page, unless the whole is so
+// small that whole pages would be mostly waste.
+std::int64_t page_bytes_for(std::int64_t working_set_bytes);
+
+}  // namespace spillway
