@@ -1,0 +1,406 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "store/faulty_io.h"
+#include "store/io.h"
+#include "store/io_parts.h"
+
+namespace spillway {
+namespace {
+
+struct FreeAligned {
+  void operator()(std::byte* data) const { ::operator delete(data, std::align_val_t(4096)); }
+};
+using Buffer = std::unique_ptr<std::byte, FreeAligned>;
+
+Buffer make_buffer(std::int64_t bytes) {
+  auto* const data = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), std::align_val_t(4096)));
+  std::memset(data, 0, static_cast<std::size_t>(bytes));
+  return Buffer(data);
+}
+
+// A file without a name, direct where the file system allows it.
+class TestFile {
+ public:
+  explicit TestFile(bool direct) {
+    std::string path = testing::TempDir() + "/spillway-io-XXXXXX";
+    descriptor_ = mkstemp(path.data());
+    EXPECT_GE(descriptor_, 0) << path;
+    unlink(path.c_str());
+    if (direct) fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_DIRECT);
+  }
+  ~TestFile() { close(descriptor_); }
+  TestFile(const TestFile&) = delete;
+  TestFile& operator=(const TestFile&) = delete;
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+std::vector<IoCompletion> wait_for(IoEngine& engine, std::size_t count) {
+  std::vector<IoCompletion> done;
+  while (done.size() < count) engine.wait(done);
+  return done;
+}
+
+struct World {
+  bool uring;
+  bool direct;
+  int depth;
+  std::int64_t request_bytes;
+};
+
+void PrintTo(const World& world, std::ostream* out) {
+  *out << (world.uring ? "uring" : "threads") << (world.direct ? " direct" : " buffered") << " depth " << world.depth
+       << " requests of " << world.request_bytes;
+}
+
+class StoreIo : public testing::TestWithParam<World> {
+ protected:
+  StoreIo()
+      : engine_(make_io_engine({.depth = GetParam().depth,
+                                .request_bytes = GetParam().request_bytes,
+                                .allow_uring = GetParam().uring,
+                                .throttle_bytes_per_second = 0})),
+        file_(GetParam().direct),
+        number_(engine_->add_file(file_.descriptor())) {}
+
+  ~StoreIo() override { engine_.reset(); }
+
+  std::unique_ptr<IoEngine> engine_;
+  TestFile file_;
+  int number_;
+};
+
+TEST_P(StoreIo, RandomReadsAndWritesMatchAModel) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << engine_->describe());
+  std::mt19937_64 random(seed);
+  const std::int64_t slot_bytes = 64 * kib;
+  const std::int64_t slots = 24;
+  ASSERT_EQ(ftruncate(file_.descriptor(), slot_bytes * slots), 0);
+  std::vector<std::byte> model(static_cast<std::size_t>(slot_bytes * slots));
+  const Buffer memory = make_buffer(slot_bytes * slots);
+  for (int round = 0; round < 30; ++round) {
+    // Each slot at most once a round, so that the order of completion does not matter.
+    std::vector<IoRequest> requests;
+    for (std::int64_t slot = 0; slot < slots; ++slot) {
+      if (random() % 3 == 0) continue;
+      IoRequest request;
+      request.kind = random() % 2 == 0 ? IoRequest::Kind::read : IoRequest::Kind::write;
+      request.file = number_;
+      const std::int64_t first = static_cast<std::int64_t>(random() % 16);
+      request.offset_bytes = slot * slot_bytes + first * 4096;
+      request.bytes = (1 + static_cast<std::int64_t>(random()) % (16 - first) % 16) * 4096;
+      request.bytes = std::clamp<std::int64_t>(request.bytes, 4096, (16 - first) * 4096);
+      request.data = memory.get() + request.offset_bytes;
+      request.tag = random();
+      if (request.kind == IoRequest::Kind::write) {
+        for (std::int64_t i = 0; i < request.bytes; ++i) request.data[i] = static_cast<std::byte>(random());
+        std::memcpy(model.data() + request.offset_bytes, request.data, static_cast<std::size_t>(request.bytes));
+      } else {
+        std::memset(request.data, 0xee, static_cast<std::size_t>(request.bytes));
+      }
+      requests.push_back(request);
+    }
+    std::shuffle(requests.begin(), requests.end(), random);
+    for (const IoRequest& request : requests) engine_->submit(request);
+    const std::vector<IoCompletion> done =
+        requests.empty() ? std::vector<IoCompletion>{} : wait_for(*engine_, requests.size());
+    ASSERT_EQ(done.size(), requests.size());
+    for (const IoRequest& request : requests) {
+      const auto found = std::find_if(done.begin(), done.end(), [&](const auto& c) { return c.tag == request.tag; });
+      ASSERT_NE(found, done.end());
+      ASSERT_EQ(found->error, 0);
+      ASSERT_EQ(found->bytes, request.bytes);
+      ASSERT_EQ(std::memcmp(request.data, model.data() + request.offset_bytes, static_cast<std::size_t>(request.bytes)),
+                0)
+          << "round " << round;
+    }
+  }
+  EXPECT_EQ(engine_->flush(number_), 0);
+}
+
+TEST_P(StoreIo, AReadAcrossTheEndOfTheFileIsShortWithoutError) {
+  const std::int64_t file_bytes = 100000;  // not a multiple of any block
+  const Buffer data = make_buffer(256 * kib);
+  std::memset(data.get(), 7, static_cast<std::size_t>(file_bytes));
+  {
+    const int plain = fcntl(file_.descriptor(), F_GETFL);
+    fcntl(file_.descriptor(), F_SETFL, plain & ~O_DIRECT);
+    ASSERT_EQ(pwrite(file_.descriptor(), data.get(), static_cast<std::size_t>(file_bytes), 0), file_bytes);
+    fcntl(file_.descriptor(), F_SETFL, plain);
+  }
+  const Buffer read = make_buffer(256 * kib);
+  engine_->submit({IoRequest::Kind::read, number_, 0, read.get(), 256 * kib, 5});
+  std::vector<IoCompletion> done = wait_for(*engine_, 1);
+  EXPECT_EQ(done[0].tag, 5U);
+  EXPECT_EQ(done[0].error, 0);
+  EXPECT_EQ(done[0].bytes, file_bytes);
+  EXPECT_EQ(std::memcmp(read.get(), data.get(), static_cast<std::size_t>(file_bytes)), 0);
+  engine_->submit({IoRequest::Kind::read, number_, 4 * mib, read.get(), 64 * kib, 6});
+  done = wait_for(*engine_, 1);
+  EXPECT_EQ(done[0].bytes, 0);
+  EXPECT_EQ(done[0].error, 0);
+}
+
+TEST_P(StoreIo, ErrorsComeWithTheirRequest) {
+  const int read_only = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(read_only, 0);
+  const int wrong = engine_->add_file(read_only);
+  ASSERT_EQ(ftruncate(file_.descriptor(), 64 * kib), 0);
+  const Buffer data = make_buffer(128 * kib);
+  engine_->submit({IoRequest::Kind::write, wrong, 0, data.get(), 64 * kib, 1});
+  engine_->submit({IoRequest::Kind::read, number_, 0, data.get() + 64 * kib, 64 * kib, 2});
+  std::vector<IoCompletion> done = wait_for(*engine_, 2);
+  std::sort(done.begin(), done.end(), [](const auto& a, const auto& b) { return a.tag < b.tag; });
+  EXPECT_EQ(done[0].error, EBADF);
+  EXPECT_EQ(done[0].bytes, 0);
+  EXPECT_EQ(done[1].error, 0);
+  EXPECT_EQ(done[1].bytes, 64 * kib);
+  engine_.reset();
+  close(read_only);
+}
+
+TEST_P(StoreIo, WakeEndsAWaitFromAnyThreadAndIsNotLost) {
+  std::vector<IoCompletion> done;
+  engine_->wake();
+  engine_->wake();
+  engine_->wait(done);  // woken before it began
+  for (int round = 0; round < 100; ++round) {
+    std::thread waker([this] { engine_->wake(); });
+    engine_->wait(done);
+    waker.join();
+  }
+  EXPECT_TRUE(done.empty());
+  ASSERT_EQ(ftruncate(file_.descriptor(), 4096), 0);
+  const Buffer data = make_buffer(4096);
+  engine_->submit({IoRequest::Kind::read, number_, 0, data.get(), 4096, 9});
+  engine_->wake();
+  while (done.empty()) engine_->wait(done);
+  EXPECT_EQ(done[0].tag, 9U);
+}
+
+TEST_P(StoreIo, EndsWithRequestsStillQueued) {
+  ASSERT_EQ(ftruncate(file_.descriptor(), mib), 0);
+  const Buffer data = make_buffer(mib);
+  for (std::uint64_t tag = 0; tag < 16; ++tag) {
+    const auto offset = static_cast<std::int64_t>(tag) * 64 * kib;
+    engine_->submit({IoRequest::Kind::read, number_, offset, data.get() + offset, 64 * kib, tag});
+  }
+  std::vector<IoCompletion> done;
+  engine_->wait(done);
+  engine_.reset();  // before the memory goes
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, StoreIo,
+                         testing::Values(World{true, true, 16, 4 * mib}, World{true, true, 3, 4096},
+                                         World{true, false, 8, 8192}, World{true, true, 1, 4096},
+                                         World{false, true, 16, 4 * mib}, World{false, true, 3, 4096},
+                                         World{false, false, 8, 8192}, World{false, false, 1, 4096}));
+
+TEST(StoreIoEngine, SaysWhichItIsAndWhy) {
+  const auto threads = make_io_engine({.allow_uring = false});
+  EXPECT_THAT(threads->describe(), testing::HasSubstr("pread and pwrite"));
+  EXPECT_THAT(threads->describe(), testing::HasSubstr("io_uring is turned off"));
+  const auto any = make_io_engine({});
+  EXPECT_THAT(any->describe(), testing::HasSubstr("io_uring"));
+}
+
+// The kernel's part is played here: it transfers less than asked, interrupts, and fails.
+void drive_parts(std::uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  const int depth = 1 + static_cast<int>(random() % 6);
+  IoParts parts(depth, 4096 * (1 + static_cast<std::int64_t>(random() % 4)));
+  const std::int64_t file_bytes = 300000;
+  struct Expected {
+    IoRequest request;
+    bool direct;
+    int error = 0;
+    int answers = 0;
+  };
+  std::vector<Expected> expected;
+  std::vector<std::byte> memory(400000);
+  std::vector<int> written(memory.size(), 0);  // how often each byte of memory has been transferred
+  std::vector<int> waiting;
+  std::vector<IoCompletion> done;
+  std::int64_t next_byte = 0;
+  while (next_byte < 380000 || done.size() < expected.size()) {
+    if (next_byte < 380000 && random() % 3 == 0) {
+      Expected e;
+      e.direct = random() % 2 == 0;
+      e.request.kind = random() % 2 == 0 ? IoRequest::Kind::read : IoRequest::Kind::write;
+      e.request.offset_bytes = round_up(next_byte, 4096);
+      e.request.bytes = e.direct ? 4096 * (1 + static_cast<std::int64_t>(random() % 8))
+                                 : 1 + static_cast<std::int64_t>(random() % 20000);
+      e.request.bytes = std::min<std::int64_t>(e.request.bytes, std::ssize(memory) - e.request.offset_bytes);
+      e.request.bytes = e.direct ? e.request.bytes / 4096 * 4096 : e.request.bytes;
+      if (e.request.bytes == 0) break;
+      e.request.data = memory.data() + e.request.offset_bytes;
+      e.request.tag = expected.size();
+      next_byte = e.request.offset_bytes + e.request.bytes;
+      parts.add(e.request, e.direct);
+      expected.push_back(e);
+    }
+    for (int part = parts.start(); part >= 0; part = parts.start()) waiting.push_back(part);
+    ASSERT_LE(waiting.size(), static_cast<std::size_t>(depth));
+    ASSERT_EQ(parts.under_way(), static_cast<int>(waiting.size()));
+    if (waiting.empty()) continue;
+    std::swap(waiting[random() % waiting.size()], waiting.back());
+    const int part = waiting.back();
+    waiting.pop_back();
+    const IoParts::Transfer transfer = parts.transfer(part);
+    auto owner = std::find_if(expected.begin(), expected.end(), [&](const Expected& e) {
+      return transfer.offset_bytes >= e.request.offset_bytes &&
+             transfer.offset_bytes < e.request.offset_bytes + e.request.bytes;
+    });
+    ASSERT_NE(owner, expected.end());
+    ASSERT_EQ(transfer.data, memory.data() + transfer.offset_bytes);
+    if (owner->direct) {
+      ASSERT_EQ(transfer.offset_bytes % 4096, 0);
+      ASSERT_EQ(transfer.bytes % 4096, 0);
+    }
+    const std::uint64_t dice = random() % 20;
+    if (dice == 0) {
+      parts.finish(part, random() % 2 == 0 ? -EINTR : -EAGAIN, done);
+      continue;
+    }
+    if (dice == 1 && owner->request.tag % 5 == 0) {
+      const int error = owner->error == 0 ? EIO : ENOSPC;  // the first one is told
+      if (owner->error == 0) owner->error = error;
+      parts.finish(part, -error, done);
+      continue;
+    }
+    const bool read = owner->request.kind == IoRequest::Kind::read;
+    std::int64_t most = transfer.bytes;
+    if (read) most = std::clamp<std::int64_t>(file_bytes - transfer.offset_bytes, 0, most);
+    std::int64_t result = most;
+    if (dice < 10 && most > 1) result = 1 + static_cast<std::int64_t>(random()) % most;
+    result = std::clamp<std::int64_t>(result, std::min<std::int64_t>(1, most), most);
+    // Direct transfers fall short by whole sectors, except at the end of the file.
+    if (owner->direct && result < most) result = std::min(most, std::max<std::int64_t>(4096, result / 512 * 512));
+    for (std::int64_t i = 0; i < result; ++i) ++written[static_cast<std::size_t>(transfer.offset_bytes + i)];
+    parts.finish(part, result, done);
+  }
+  ASSERT_EQ(done.size(), expected.size());
+  for (const IoCompletion& completion : done) {
+    const Expected& e = expected[completion.tag];
+    ASSERT_EQ(completion.error, e.error) << "request " << completion.tag;
+    if (e.error != 0) continue;
+    std::int64_t want = e.request.bytes;
+    if (e.request.kind == IoRequest::Kind::read) {
+      want = std::clamp<std::int64_t>(file_bytes - e.request.offset_bytes, 0, want);
+    }
+    ASSERT_EQ(completion.bytes, want) << "request " << completion.tag;
+    for (std::int64_t i = 0; i < want; ++i) {
+      ASSERT_GE(written[static_cast<std::size_t>(e.request.offset_bytes + i)], 1);
+    }
+  }
+}
+
+TEST(StoreIoParts, ContinuesShortAndInterruptedTransfersToTheEnd) {
+  const std::uint64_t first = std::random_device{}();
+  for (std::uint64_t seed = first; seed < first + 100 && !testing::Test::HasFatalFailure(); ++seed) drive_parts(seed);
+}
+
+TEST(StoreIoParts, AWriteThatGainsNothingFails) {
+  IoParts parts(2, 4096);
+  std::vector<std::byte> memory(8192);
+  parts.add({IoRequest::Kind::write, 0, 0, memory.data(), 8192, 4}, false);
+  std::vector<IoCompletion> done;
+  const int part = parts.start();
+  parts.finish(part, 0, done);
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].error, EIO);
+  EXPECT_EQ(parts.start(), -1);
+}
+
+class StoreFaults : public testing::TestWithParam<bool> {
+ protected:
+  std::unique_ptr<IoEngine> inner() { return make_io_engine({.depth = 4, .allow_uring = GetParam()}); }
+};
+
+TEST_P(StoreFaults, TheChosenRequestFails) {
+  const TestFile file(false);
+  ASSERT_EQ(ftruncate(file.descriptor(), mib), 0);
+  const Buffer data = make_buffer(mib);
+  for (const int error : {EIO, ENOSPC}) {
+    for (const bool fail_after : {false, true}) {
+      const auto engine = make_faulty_engine(inner(), {.fail_at = 3, .error = error, .fail_after = fail_after});
+      const int number = engine->add_file(file.descriptor());
+      for (std::uint64_t tag = 0; tag < 8; ++tag) {
+        const auto offset = static_cast<std::int64_t>(tag) * 64 * kib;
+        engine->submit({IoRequest::Kind::write, number, offset, data.get() + offset, 64 * kib, tag});
+      }
+      for (const IoCompletion& completion : wait_for(*engine, 8)) {
+        const bool fails = fail_after ? completion.tag >= 3 : completion.tag == 3;
+        EXPECT_EQ(completion.error, fails ? error : 0) << completion.tag;
+        EXPECT_EQ(completion.bytes, fails ? 0 : 64 * kib) << completion.tag;
+      }
+    }
+  }
+}
+
+TEST_P(StoreFaults, ShortAndReorderedCompletionsAllArrive) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const TestFile file(false);
+  ASSERT_EQ(ftruncate(file.descriptor(), mib), 0);
+  const Buffer data = make_buffer(mib);
+  const auto engine = make_faulty_engine(inner(), {.short_share = 0.3, .delay_share = 0.5, .seed = seed});
+  const int number = engine->add_file(file.descriptor());
+  for (std::uint64_t tag = 0; tag < 128; ++tag) {
+    const auto offset = static_cast<std::int64_t>(tag) * 8 * kib;
+    engine->submit({IoRequest::Kind::read, number, offset, data.get() + offset, 8 * kib, tag});
+  }
+  std::vector<bool> seen(128, false);
+  int shorter = 0;
+  for (const IoCompletion& completion : wait_for(*engine, 128)) {
+    EXPECT_FALSE(seen[completion.tag]);
+    seen[completion.tag] = true;
+    EXPECT_EQ(completion.error, 0);
+    if (completion.bytes < 8 * kib) ++shorter;
+  }
+  EXPECT_GT(shorter, 0);
+  EXPECT_LT(shorter, 128);
+}
+
+TEST_P(StoreFaults, AThrottledEngineStillDoesEverythingAndWakes) {
+  const TestFile file(false);
+  ASSERT_EQ(ftruncate(file.descriptor(), mib), 0);
+  const Buffer data = make_buffer(mib);
+  const auto engine = make_io_engine({.depth = 4, .allow_uring = GetParam(), .throttle_bytes_per_second = 64 * mib});
+  const int number = engine->add_file(file.descriptor());
+  std::vector<IoCompletion> done;
+  engine->wake();
+  engine->wait(done);
+  EXPECT_TRUE(done.empty());
+  for (std::uint64_t tag = 0; tag < 16; ++tag) {
+    const auto offset = static_cast<std::int64_t>(tag) * 64 * kib;
+    engine->submit({IoRequest::Kind::write, number, offset, data.get() + offset, 64 * kib, tag});
+  }
+  std::thread waker([&engine] { engine->wake(); });
+  EXPECT_EQ(wait_for(*engine, 16).size(), 16U);
+  waker.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, StoreFaults, testing::Bool());
+
+}  // namespace
+}  // namespace spillway
