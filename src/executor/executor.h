@@ -1,0 +1,133 @@
+// The executor interprets plans: it starts the instructions of each lane in order, each when what it waits for is done,
+// and decides nothing. Compute runs on the calling thread and its pool; one further thread moves pages to and from disk
+// and sleeps when it has nothing to do.
+//
+// Everything large is reserved by the constructor; running a plan allocates nothing large.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/page_pool.h"
+#include "device/thread_pool.h"
+#include "executor/kernel_table.h"
+#include "plan/plan.h"
+#include "store/io.h"
+#include "store/slot_file.h"
+
+namespace spillway {
+
+struct ExecutorOptions {
+  int threads = 1;
+  std::vector<std::filesystem::path> spill_dirs;  // used when a plan needs slots
+  IoOptions io;
+  bool poison = false;           // fill pages with NaN before a stay begins on them
+  std::uint64_t delay_seed = 0;  // not 0: sleep at random before instructions, to shake the lanes
+};
+
+// What one run of a plan did.
+struct RunReport {
+  Traffic traffic;
+  double seconds = 0;
+  double stalled_seconds = 0;  // compute waited for disk
+};
+
+class Executor {
+ public:
+  // `plans` are those to be run; all have the same number of pages. Everything given must outlive the executor.
+  Executor(const Layout& layout, std::span<const Program* const> programs, std::span<const Plan> plans,
+           KernelCache& kernels, const ExecutorOptions& options);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Inputs and outputs of a Program, for the host to write before a run and to read after it.
+  std::byte* host_value(std::int32_t program, const Operand& operand) const;
+
+  // Runs `plan`, one of those given. What is in memory must be what its entry says: at first nothing is; see `settle`.
+  RunReport run(const Plan& plan);
+
+  // Makes the bundles that `boundary` of `plan` names, and no others, be in memory.
+  void settle(const Plan& plan, const Boundary& boundary);
+
+  // Between runs: calls `visit` with the bytes of a piece. Changes are kept when `changes` is set. Pieces that were
+  // never written are zero. Throws DeviceError.
+  void visit_piece(PieceId piece, bool changes, const std::function<void(std::byte* data)>& visit);
+
+  std::string describe_io() const;
+  const HostPagePool& pool() const { return *pool_; }
+
+ private:
+  struct Lanes;
+  using Clock = std::array<std::int32_t, lane_count>;  // how many of each lane's instructions must be done
+
+  // A plan with its waits as clocks.
+  struct Prepared {
+    const Plan* plan = nullptr;
+    std::vector<Clock> waits;            // by instruction
+    std::vector<std::int32_t> position;  // by instruction, in its lane
+  };
+
+  void prepare(const Plan& plan);
+  void enter(const Plan& plan);
+  void leave(const Plan& plan);
+  void run_compute(const Prepared& prepared, RunReport& report);
+  void run_op(const BoundProgram& program, OpId op);
+  void begin_stay(const Plan& plan, StayId stay, bool poison);
+  void wait_for(const Clock& clock, RunReport& report);
+  void throw_failure();
+  void fail(std::exception_ptr failure);
+
+  // The disk thread.
+  void disk_thread();
+  void run_disk(const Prepared& prepared);
+  bool start_moves(const Prepared& prepared, LaneId lane);
+  void start_move(const Prepared& prepared, InstrId id);
+  void finish_move(const Prepared& prepared, InstrId id);
+  bool reached(const Clock& clock) const;
+
+  // Moves outside a plan, on the calling thread.
+  void bring_in(BundleId bundle);
+  void write_out(BundleId bundle);
+  void end_visit(std::size_t keep);
+  void move_now(BundleId bundle, IoRequest::Kind kind);
+
+  std::int32_t submit(BundleId bundle, IoRequest::Kind kind, std::uint64_t tag);
+  void replace_slots(BundleId bundle);
+  void drop_replaced(BundleId bundle);
+  std::byte* data(BundleId bundle) const { return pool_->address(layout_.bundles[index_of(bundle)].address); }
+
+  const Layout& layout_;
+  ExecutorOptions options_;
+  std::unique_ptr<HostPagePool> pool_;
+  std::unique_ptr<IoEngine> io_;
+  std::unique_ptr<SlotStore> slots_;
+  std::vector<std::unique_ptr<BoundProgram>> programs_;
+  std::unique_ptr<ThreadPool> threads_;
+  AlignedBytes scratch_;  // scratch_bytes_ for each thread
+  std::int64_t scratch_bytes_ = 0;
+  std::vector<Prepared> prepared_;
+
+  std::vector<PageId> physical_;                       // by page of the running plan
+  std::map<BundleId, std::vector<PageId>> in_memory_;  // between runs: state bundles and their physical pages
+  struct Visit {
+    BundleId bundle = BundleId::none;
+    bool changed = false;
+  };
+  std::vector<Visit> visits_;  // bundles in memory for visits alone, the latest last; at most visited_bundles
+  std::vector<std::vector<SlotId>> bundle_slots_;    // the newest version of each bundle on disk
+  std::vector<std::vector<SlotId>> replaced_slots_;  // by bundle: freed when the write in flight is complete
+  std::vector<std::int32_t> parts_left_;             // by instruction of the running plan: requests under way
+
+  std::unique_ptr<Lanes> lanes_;
+};
+
+}  // namespace spillway

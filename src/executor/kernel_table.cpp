@@ -1,0 +1,93 @@
+#include "executor/kernel_table.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::int64_t host_alignment_bytes = 256;
+
+bool is_host(const Value& value) { return value.kind == ValueKind::input || value.kind == ValueKind::output; }
+
+}  // namespace
+
+AlignedBytes::AlignedBytes(std::int64_t bytes) : size_bytes_(std::max(bytes, host_alignment_bytes)) {
+  const auto size = static_cast<std::size_t>(size_bytes_);
+  data_.reset(new (std::align_val_t{static_cast<std::size_t>(host_alignment_bytes)}) std::byte[size]);
+  std::memset(data_.get(), 0, size);
+}
+
+void AlignedBytes::Free::operator()(std::byte* data) const {
+  ::operator delete[](data, std::align_val_t{static_cast<std::size_t>(host_alignment_bytes)});
+}
+
+HostValues::HostValues(const Program& program) : bytes_(bytes_of(program)) {
+  std::int64_t end_bytes = 0;
+  for (const Value& value : program.values) {
+    offsets_.push_back(is_host(value) ? end_bytes : -1);
+    if (is_host(value)) end_bytes += round_up(value.type.bytes(), host_alignment_bytes);
+  }
+}
+
+std::int64_t HostValues::bytes_of(const Program& program) {
+  std::int64_t bytes = 0;
+  for (const Value& value : program.values) {
+    if (is_host(value)) bytes += round_up(value.type.bytes(), host_alignment_bytes);
+  }
+  return bytes;
+}
+
+KernelKey key_of(const Program& program, const Op& op) {
+  KernelKey key{op.spec, op.attrs, {}, {}};
+  for (const Operand& read : op.reads) key.reads.push_back(program.type_of(read));
+  for (const Operand& write : op.writes) key.writes.push_back(program.type_of(write));
+  return key;
+}
+
+const Kernel& KernelCache::get(const KernelKey& key) {
+  const auto found =
+      std::find_if(kernels_.begin(), kernels_.end(), [&](const auto& entry) { return entry.first == key; });
+  if (found != kernels_.end()) return *found->second;
+  kernels_.emplace_back(key, make_cpu_kernel(key));
+  scratch_bytes_ = std::max(scratch_bytes_, kernels_.back().second->scratch_bytes());
+  return *kernels_.back().second;
+}
+
+void KernelCache::make_all(const Program& program) {
+  for (const Op& op : program.ops) get(key_of(program, op));
+}
+
+BoundProgram::BoundProgram(const Program& program, const ProgramLayout& layout, const Layout& whole,
+                           const HostPagePool& pool, KernelCache& kernels)
+    : program_(program), host_(program) {
+  const auto address = [&](const Operand& operand) -> std::byte* {
+    if (!operand.exists()) return nullptr;
+    const Place& place = layout.places[index_of(operand.first)];
+    if (place.bundle == BundleId::none) return host_.data(operand.first);
+    return pool.address(whole.bundles[index_of(place.bundle)].address + place.offset_bytes);
+  };
+  first_read_.push_back(0);
+  first_write_.push_back(0);
+  for (const Op& op : program.ops) {
+    kernels_.push_back(&kernels.get(key_of(program, op)));
+    for (const Operand& read : op.reads) reads_.push_back(address(read));
+    for (const Operand& write : op.writes) writes_.push_back(address(write));
+    first_read_.push_back(static_cast<std::uint32_t>(reads_.size()));
+    first_write_.push_back(static_cast<std::uint32_t>(writes_.size()));
+  }
+}
+
+BoundProgram::Call BoundProgram::call(OpId op) const {
+  const std::size_t i = index_of(op);
+  return {kernels_[i], std::span(reads_).subspan(first_read_[i], first_read_[i + 1] - first_read_[i]),
+          std::span(writes_).subspan(first_write_[i], first_write_[i + 1] - first_write_[i])};
+}
+
+}  // namespace spillway

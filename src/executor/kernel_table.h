@@ -1,0 +1,83 @@
+// The kernels of a Program: one a class of op, made once, and for every op the addresses it runs on.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/page_pool.h"
+#include "ops/kernel.h"
+#include "plan/layout.h"
+
+namespace spillway {
+
+// Zeroed bytes, aligned for kernels, touched at once so that they count from the start.
+class AlignedBytes {
+ public:
+  explicit AlignedBytes(std::int64_t bytes = 0);
+  std::byte* data() const { return data_.get(); }
+  std::int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::int64_t size_bytes_ = 0;
+  std::unique_ptr<std::byte[], Free> data_;
+};
+
+// Inputs and outputs, which live outside the pages for the whole run.
+class HostValues {
+ public:
+  explicit HostValues(const Program& program);
+  // Null for a value in pages.
+  std::byte* data(ValueId id) const {
+    return offsets_[index_of(id)] < 0 ? nullptr : bytes_.data() + offsets_[index_of(id)];
+  }
+  static std::int64_t bytes_of(const Program& program);
+
+ private:
+  std::vector<std::int64_t> offsets_;  // -1: in pages
+  AlignedBytes bytes_;
+};
+
+// Kernels made so far; classes recur across layers, micro-batches and Programs.
+class KernelCache {
+ public:
+  const Kernel& get(const KernelKey& key);
+  void make_all(const Program& program);
+  std::int64_t scratch_bytes() const { return scratch_bytes_; }  // a thread needs at most this
+  std::size_t size() const { return kernels_.size(); }
+
+ private:
+  std::vector<std::pair<KernelKey, std::unique_ptr<Kernel>>> kernels_;
+  std::int64_t scratch_bytes_ = 0;
+};
+
+KernelKey key_of(const Program& program, const Op& op);
+
+// The ops of one Program, ready to run.
+class BoundProgram {
+ public:
+  BoundProgram(const Program& program, const ProgramLayout& layout, const Layout& whole, const HostPagePool& pool,
+               KernelCache& kernels);
+
+  const Program& program() const { return program_; }
+  HostValues& host() { return host_; }
+  struct Call {
+    const Kernel* kernel = nullptr;
+    std::span<const std::byte* const> reads;
+    std::span<std::byte* const> writes;
+  };
+  Call call(OpId op) const;
+
+ private:
+  const Program& program_;
+  HostValues host_;
+  std::vector<const Kernel*> kernels_;   // by op
+  std::vector<const std::byte*> reads_;  // of all ops, one after the other
+  std::vector<std::byte*> writes_;
+  std::vector<std::uint32_t> first_read_;  // by op, and one more
+  std::vector<std::uint32_t> first_write_;
+};
+
+}  // namespace spillway
