@@ -1,0 +1,84 @@
+#include "telemetry/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace spillway {
+namespace {
+
+template <typename Real>
+std::string shortest(Real value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+std::string json_number(double value) { return std::isfinite(value) ? shortest(value) : "null"; }
+
+// The shortest text of a float, unless reading it as a double first would round twice to another float.
+std::string json_number(float value) {
+  if (!std::isfinite(value)) return "null";
+  const std::string text = shortest(value);
+  double wide = 0;
+  std::from_chars(text.data(), text.data() + text.size(), wide);
+  return static_cast<float>(wide) == value ? text : shortest(static_cast<double>(value));
+}
+
+std::string json_number(std::int64_t value) { return std::to_string(value); }
+
+template <typename Number>
+void append(std::string& json, std::string_view name, Number value) {
+  json += json.empty() ? "{\"" : ", \"";
+  json += name;
+  json += "\": ";
+  json += json_number(value);
+}
+
+}  // namespace
+
+std::string json_of(const StepRecord& r) {
+  std::string json;
+  append(json, "step", r.step);
+  append(json, "loss", r.loss);
+  append(json, "grad_norm", r.grad_norm);
+  append(json, "learning_rate", r.learning_rate);
+  append(json, "tokens", r.tokens);
+  append(json, "step_seconds", r.step_seconds);
+  append(json, "tokens_per_second", r.tokens_per_second);
+  append(json, "rss_bytes", r.rss_bytes);
+  append(json, "disk_read_bytes", r.disk_read_bytes);
+  append(json, "disk_write_bytes", r.disk_write_bytes);
+  if (r.seconds_left) append(json, "seconds_left", *r.seconds_left);
+  if (r.eval_loss) append(json, "eval_loss", *r.eval_loss);
+  json += '}';
+  return json;
+}
+
+MetricsFile::MetricsFile(const std::filesystem::path& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) throw DeviceError("{}: cannot be written ({})", path_.string(), std::strerror(errno));
+}
+
+MetricsFile::~MetricsFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void MetricsFile::write(const StepRecord& record) {
+  const std::string line = json_of(record) + '\n';
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) throw DeviceError("{}: writing failed ({})", path_.string(), std::strerror(errno));
+    rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,100 @@
+// What a run prints, and how long it says it takes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "telemetry/console.h"
+#include "telemetry/time_left.h"
+
+namespace spillway {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The text that a run of `steps` steps prints.
+std::string output_of(ConsoleStyle style, std::int64_t steps, std::int64_t logging_steps) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* stream = ::open_memstream(&text, &size);
+  {
+    Console console(stream, stream, style, logging_steps);
+    console.note("dtype auto is f32 here");
+    console.started({.model = "m", .dtype = "f32", .total_steps = steps});
+    for (std::int64_t step = 1; step <= steps; ++step)
+      console.step({.step = step, .total_steps = steps, .loss = 2.5F, .seconds_left = 61.0});
+    console.finished({.output_dir = "out", .steps = steps});
+  }
+  std::fclose(stream);
+  std::string result(text, size);
+  std::free(text);
+  return result;
+}
+
+std::int64_t count(std::string_view text, std::string_view what) {
+  std::int64_t found = 0;
+  for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++found;
+  return found;
+}
+
+TEST(Console, PlainOutputIsLinesWithoutControlSequences) {
+  const std::string text = output_of({}, 10, 1);
+  EXPECT_EQ(count(text, "\nstep "), 10);
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, Not(HasSubstr("\r")));
+  EXPECT_THAT(text, HasSubstr("loss 2.5000"));
+  EXPECT_THAT(text, HasSubstr("1 min 01 s left"));
+  EXPECT_THAT(text, HasSubstr("dtype auto is f32 here"));
+  EXPECT_THAT(text, HasSubstr("wrote out"));
+}
+
+TEST(Console, LoggingStepsThinOutTheLines) {
+  const std::string text = output_of({}, 10, 4);
+  EXPECT_EQ(count(text, "\nstep "), 4);  // 1, 4, 8, 10
+}
+
+TEST(Console, ALiveBarIsClearedBeforeEveryLine) {
+  const std::string text = output_of({.live = true}, 10, 5);
+  EXPECT_EQ(count(text, "\x1b[?7l"), 9);
+  EXPECT_EQ(count(text, "\r\x1b[2K"), 9);
+  EXPECT_THAT(text, Not(HasSubstr("\x1b[36m")));
+  EXPECT_THAT(output_of({.live = true, .color = true}, 3, 1), HasSubstr("\x1b[36m"));
+}
+
+TEST(Console, AFileIsNoTerminal) {
+  std::FILE* stream = std::tmpfile();
+  const ConsoleStyle style = ConsoleStyle::of(stream);
+  EXPECT_FALSE(style.live);
+  EXPECT_FALSE(style.color);
+  std::fclose(stream);
+}
+
+TEST(Console, SecondsAsPeopleSayThem) {
+  EXPECT_EQ(format_seconds(0.4), "0 s");
+  EXPECT_EQ(format_seconds(59.4), "59 s");
+  EXPECT_EQ(format_seconds(59.6), "1 min 00 s");
+  EXPECT_EQ(format_seconds(12000), "3 h 20 min");
+  EXPECT_EQ(format_seconds(200000), "2 d 7 h");
+  EXPECT_EQ(format_seconds(-1), "unknown");
+}
+
+TEST(TimeLeft, IsTheMedianOnceBelievable) {
+  TimeLeft left;
+  EXPECT_FALSE(left.after_step(100, 9).has_value());  // the first warms up
+  EXPECT_FALSE(left.after_step(1, 8).has_value());
+  EXPECT_FALSE(left.after_step(1, 7).has_value());
+  EXPECT_EQ(left.after_step(50, 6), 6.0);
+  EXPECT_EQ(left.after_step(1, 0), 0.0);
+}
+
+TEST(TimeLeft, FollowsAChangeOfPace) {
+  TimeLeft left;
+  for (int i = 0; i < 200; ++i) left.after_step(1, 10);
+  std::optional<double> seconds;
+  for (std::size_t i = 0; i < TimeLeft::window_steps; ++i) seconds = left.after_step(2, 10);
+  EXPECT_EQ(seconds, 20.0);
+}
+
+}  // namespace
+}  // namespace spillway
