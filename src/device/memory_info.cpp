@@ -114,6 +114,14 @@ std::int64_t rss_bytes() { return status_bytes("VmRSS"); }
 
 std::int64_t peak_rss_bytes() { return status_bytes("VmHWM"); }
 
+bool is_instrumented() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#else
+  return false;
+#endif
+}
+
 std::int64_t available_memory_bytes(const fs::path& root) {
   const auto machine = field(root / "proc/meminfo", "MemAvailable");
   if (!machine) throw DeviceError("{} has no MemAvailable: mount /proc", (root / "proc/meminfo").string());

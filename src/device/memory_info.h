@@ -12,6 +12,9 @@ namespace spillway {
 std::int64_t rss_bytes();
 std::int64_t peak_rss_bytes();
 
+// Whether a sanitizer is built in, whose own memory makes resident memory say nothing of the program's.
+bool is_instrumented();
+
 // What this process may still take without pushing anything out: the machine's MemAvailable, or what is left under the
 // limits of its control group and that group's ancestors (v1 and v2), whichever is smaller. `root` is for tests: the
 // directory that holds proc/ and sys/.

@@ -1,0 +1,65 @@
+#include "session/data.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/error.h"
+
+namespace spillway {
+namespace {
+
+class TokenizerEncoder : public Encoder {
+ public:
+  TokenizerEncoder(const std::filesystem::path& model_dir, std::int64_t vocab_size)
+      : tokenizer_(Tokenizer::load(model_dir)) {
+    if (tokenizer_.end_token() && *tokenizer_.end_token() >= static_cast<std::uint64_t>(vocab_size)) {
+      throw UserError("{}: the end token has id {}, beyond the vocabulary of {} in config.json", model_dir.string(),
+                      *tokenizer_.end_token(), vocab_size);
+    }
+  }
+  std::vector<std::uint32_t> encode(std::string_view text) const override { return tokenizer_.encode(text); }
+  std::optional<std::uint32_t> end_token() const override { return tokenizer_.end_token(); }
+
+ private:
+  Tokenizer tokenizer_;
+};
+
+// Files of ids need no tokenizer.
+class NoEncoder : public Encoder {
+ public:
+  std::vector<std::uint32_t> encode(std::string_view) const override { return {}; }
+  std::optional<std::uint32_t> end_token() const override { return std::nullopt; }
+};
+
+std::filesystem::path scratch_file(const std::filesystem::path& dir) {
+  static std::atomic<int> count{0};
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  return dir / fmt::format("tokens-{}-{}.spill", getpid(), count.fetch_add(1));
+}
+
+}  // namespace
+
+TokenStore read_tokens(const std::vector<std::string>& files, const std::filesystem::path& model_dir,
+                       std::int64_t vocab_size, const std::filesystem::path& scratch_dir,
+                       std::vector<std::string>& notes) {
+  const std::vector<std::filesystem::path> paths(files.begin(), files.end());
+  const bool ids_only = std::all_of(paths.begin(), paths.end(),
+                                    [](const std::filesystem::path& path) { return path.extension() == ".npy"; });
+  const std::unique_ptr<Encoder> encoder =
+      ids_only ? std::unique_ptr<Encoder>(std::make_unique<NoEncoder>())
+               : std::unique_ptr<Encoder>(std::make_unique<TokenizerEncoder>(model_dir, vocab_size));
+  TokenStore store = TokenStore::build(paths, *encoder, vocab_size, scratch_file(scratch_dir));
+  if (store.counts().replaced > 0) {
+    notes.push_back(
+        fmt::format("{} byte sequences of the data were not UTF-8 and became U+FFFD", store.counts().replaced));
+  }
+  if (store.counts().forced_cuts > 0) {
+    notes.push_back(fmt::format("{} cuts of long documents fell inside words", store.counts().forced_cuts));
+  }
+  return store;
+}
+
+}  // namespace spillway

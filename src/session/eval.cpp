@@ -1,0 +1,48 @@
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "session/data.h"
+#include "session/feed.h"
+#include "session/inference.h"
+#include "session/session.h"
+
+namespace spillway {
+
+EvalReport run_eval(const EvalOptions& options) {
+  validate(options);
+  const auto start = std::chrono::steady_clock::now();
+  InferenceModel model({options.model, options.dtype, options.threads, options.memory_bytes, options.spill_dir});
+  const ModelConfig& config = model.config.model;
+  const std::int64_t most = config.max_position_embeddings;
+  if (options.max_seq_len > most) {
+    throw UserError("max_seq_len: {} is more than the {} positions of the model (max_position_embeddings)",
+                    options.max_seq_len, most);
+  }
+  const std::int64_t length = options.max_seq_len > 0 ? options.max_seq_len : std::min(most, default_seq_len);
+  const TokenStore tokens =
+      read_tokens(options.data, options.model, config.vocab_size, model.choices.spill_dirs.front(), model.notes);
+  const Windows windows(tokens, length, {});
+  const std::int64_t end = options.max_windows > 0 ? std::min(options.max_windows, windows.count()) : windows.count();
+  const StepShape shape{std::min(options.per_device_eval_batch_size, end), length, 1, false};
+  const EvaluationProgram program = record_evaluation(model.model, shape);
+  model.open({&program.program});
+  set_frequencies(*model.executor, 0, program.inverse_frequencies, config);
+  set_input(*model.executor, 0, program.scale, 1.0F);
+  BatchFeed feed(*model.executor, 0, program.micro_batches, shape, windows);
+  EvalReport report;
+  for (std::int64_t at = 0; at < end; at += feed.sequences()) {
+    report.tokens += feed.fill(at, end);
+    model.run(0);
+    double sum = 0;
+    std::memcpy(&sum, model.executor->host_value(0, program.loss), sizeof sum);
+    report.loss += sum;
+  }
+  report.loss /= static_cast<double>(report.tokens);
+  report.perplexity = std::exp(report.loss);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.notes = model.notes;
+  return report;
+}
+
+}  // namespace spillway

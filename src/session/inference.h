@@ -1,0 +1,40 @@
+// A model folder opened for evaluation or generation: weights alone, under a budget of their own.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/setup.h"
+
+namespace spillway {
+
+struct InferenceChoices {
+  std::string model;
+  std::string dtype;
+  std::int64_t threads = 0;
+  std::int64_t memory_bytes = 0;
+  std::vector<std::string> spill_dir;
+};
+
+class InferenceModel {
+ public:
+  // Reads config and headers. Throws UserError.
+  explicit InferenceModel(const InferenceChoices& choices);
+
+  // Plans the Programs, recorded from `model` meanwhile, and loads the weights. Throws DoesNotFit.
+  void open(std::vector<const Program*> programs);
+  RunReport run(std::int32_t program) { return executor->run(planned.plans[static_cast<std::size_t>(program)]); }
+
+  std::vector<std::string> notes;
+  HfConfig config;
+  ModelFolder folder;
+  ModelFiles files;
+  RunChoices choices;
+  Model model;
+  KernelCache kernels;
+  PlannedPrograms planned;
+  std::optional<Executor> executor;
+};
+
+}  // namespace spillway

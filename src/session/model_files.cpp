@@ -1,0 +1,241 @@
+#include "session/model_files.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "formats/atomic_file.h"
+#include "formats/file.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::string_view gpt2_prefix = "transformer.";
+
+// Tensors that other tools store beside the parameters and that carry nothing: masks, tables, and a copy of a tied
+// head.
+bool carries_nothing(std::string_view name, const ModelConfig& config) {
+  const auto ends_with = [&](std::string_view end) { return name.ends_with(end); };
+  if (ends_with(".attn.bias") || ends_with(".attn.masked_bias") || ends_with("rotary_emb.inv_freq")) return true;
+  return config.tie_word_embeddings && name == "lm_head.weight";
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+// A piece of a parameter, and where its elements begin in the tensor.
+struct Part {
+  std::size_t parameter = 0;
+  std::int32_t piece = 0;  // nth of the tensor
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+PieceId nth(const State& state, TensorId tensor, std::int32_t n) {
+  return static_cast<PieceId>(static_cast<std::int32_t>(state.first_piece(tensor)) + n);
+}
+
+// All pieces of all parameters, those that lie in one bundle one after the other.
+std::vector<Part> parts_of(const Layout& layout, const Model& model, TensorId ParameterState::*which) {
+  std::vector<Part> parts;
+  const State& state = model.state();
+  for (std::size_t p = 0; p < model.parameters().size(); ++p) {
+    const TensorId tensor = model.state_of(p).*which;
+    for (std::int32_t n = 0; n < state.piece_count(tensor); ++n) {
+      const Piece& piece = state.piece(nth(state, tensor, n));
+      const std::int64_t cols = state.tensor(tensor).cols;
+      parts.push_back({p, n, piece.row_begin * cols, (piece.row_end - piece.row_begin) * cols});
+    }
+  }
+  const auto bundle = [&](const Part& part) {
+    return layout.piece_places[index_of(nth(state, model.state_of(part.parameter).*which, part.piece))].bundle;
+  };
+  std::stable_sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) { return bundle(a) < bundle(b); });
+  return parts;
+}
+
+// The stored elements of a part as fp32.
+class PartReader {
+ public:
+  explicit PartReader(const ModelFolder& folder) : folder_(folder) {}
+
+  const std::vector<float>& read(const ModelFiles::Entry& entry, const Part& part) {
+    const std::int64_t width = size_of(entry.dtype);
+    stored_.resize(static_cast<std::size_t>(part.count * width));
+    folder_.read(*entry.tensor, part.begin * width, stored_);
+    values_.resize(static_cast<std::size_t>(part.count));
+    for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = element(entry.dtype, i);
+    const auto bad = std::find_if(values_.begin(), values_.end(), [](float value) { return !std::isfinite(value); });
+    if (bad != values_.end()) {
+      throw UserError("{}: element {} of tensor {} is {}; training needs finite weights",
+                      entry.tensor->file->path().string(), part.begin + (bad - values_.begin()), entry.name, *bad);
+    }
+    return values_;
+  }
+
+ private:
+  float element(DType dtype, std::size_t i) const {
+    if (dtype == DType::f32) {
+      float value = 0;
+      std::memcpy(&value, stored_.data() + 4 * i, sizeof value);
+      return value;
+    }
+    std::uint16_t half = 0;
+    std::memcpy(&half, stored_.data() + 2 * i, sizeof half);
+    return dtype == DType::bf16 ? widen(half) : widen_f16(half);
+  }
+
+  const ModelFolder& folder_;
+  std::vector<std::byte> stored_;
+  std::vector<float> values_;
+};
+
+// Masters to stored elements. A bf16 file gets the nearest value, ties away from zero, which is the weight itself where
+// training was in bf16.
+void narrow(std::span<const float> masters, DType dtype, std::vector<std::byte>& stored) {
+  stored.resize(masters.size() * static_cast<std::size_t>(size_of(dtype)));
+  for (std::size_t i = 0; i < masters.size(); ++i) {
+    if (dtype == DType::f32) {
+      std::memcpy(stored.data() + 4 * i, &masters[i], sizeof(float));
+      continue;
+    }
+    const std::uint16_t half = dtype == DType::bf16 ? split_master(masters[i]).hi : round_f16(masters[i]);
+    std::memcpy(stored.data() + 2 * i, &half, sizeof half);
+  }
+}
+
+void load_bf16_part(Executor& executor, PieceId piece, std::span<const float> values, bool low) {
+  executor.visit_piece(piece, true, [&](std::byte* data) {
+    auto* const halves = reinterpret_cast<std::uint16_t*>(data);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const SplitMaster split = split_master(values[i]);
+      halves[i] = low ? split.lo : split.hi;
+    }
+  });
+}
+
+// The masters of a part, joined where they are split.
+void read_masters(Executor& executor, const Model& model, const Part& part, std::vector<float>& masters) {
+  const ParameterState& tensors = model.state_of(part.parameter);
+  masters.resize(static_cast<std::size_t>(part.count));
+  const PieceId piece = nth(model.state(), tensors.weight, part.piece);
+  if (model.dtype() == DType::f32) {
+    executor.visit_piece(piece, false, [&](std::byte* data) { std::memcpy(masters.data(), data, masters.size() * 4); });
+    return;
+  }
+  executor.visit_piece(piece, false, [&](std::byte* data) {
+    const auto* const hi = reinterpret_cast<const bf16_t*>(data);
+    for (std::size_t i = 0; i < masters.size(); ++i) masters[i] = widen(hi[i]);
+  });
+  executor.visit_piece(nth(model.state(), tensors.low, part.piece), false, [&](std::byte* data) {
+    const auto* const lo = reinterpret_cast<const std::uint16_t*>(data);
+    for (std::size_t i = 0; i < masters.size(); ++i) {
+      const auto hi = static_cast<bf16_t>(std::bit_cast<std::uint32_t>(masters[i]) >> 16);
+      masters[i] = join_master({hi, lo[i]});
+    }
+  });
+}
+
+void copy_other_files(const ModelFolder& from, const std::filesystem::path& to) {
+  constexpr std::string_view names[] = {
+      "config.json",
+      "generation_config.json",
+      "tokenizer.json",
+      "tokenizer_config.json",
+      "special_tokens_map.json",
+      "added_tokens.json",
+      "tokenizer.model",
+      "vocab.json",
+      "merges.txt",
+      "chat_template.jinja",
+  };
+  for (const std::string_view name : names) {
+    const std::filesystem::path source = from.path() / name;
+    std::error_code error;
+    if (!std::filesystem::exists(source, error)) continue;
+    if (std::filesystem::equivalent(source, to / name, error)) continue;
+    if (!std::filesystem::copy_file(source, to / name, std::filesystem::copy_options::overwrite_existing, error)) {
+      throw DeviceError("{}: cannot be written: {}", (to / name).string(), error.message());
+    }
+  }
+}
+
+}  // namespace
+
+ModelFiles::ModelFiles(const ModelFolder& folder, const ModelConfig& config) {
+  const std::string prefix =
+      config.family == Family::gpt2 && folder.find(std::string(gpt2_prefix) + embedding_name(config)) != nullptr
+          ? std::string(gpt2_prefix)
+          : "";
+  std::vector<std::string> known;
+  for (const Parameter& parameter : parameters_of(config)) {
+    const bool head = parameter.name == "lm_head.weight";
+    const std::string name = head ? parameter.name : prefix + parameter.name;
+    const ModelFolder::Tensor* tensor = folder.find(name);
+    if (tensor == nullptr) {
+      throw UserError("{}: tensor {} is missing; config.json asks for it with shape {}", folder.path().string(), name,
+                      shape_text(parameter.shape));
+    }
+    const std::string file = tensor->file->path().string();
+    if (tensor->entry->shape != parameter.shape) {
+      throw UserError("{}: tensor {} has shape {}, but config.json makes it {}", file, name,
+                      shape_text(tensor->entry->shape), shape_text(parameter.shape));
+    }
+    const std::optional<DType> dtype = tensor->entry->dtype();
+    if (!dtype || (*dtype != DType::f32 && *dtype != DType::bf16 && *dtype != DType::f16)) {
+      throw UserError("{}: tensor {} has dtype {}; weights may be F32, BF16 or F16", file, name,
+                      tensor->entry->stored_dtype);
+    }
+    entries_.push_back({name, tensor, *dtype});
+    known.push_back(name);
+  }
+  std::sort(known.begin(), known.end());
+  for (const auto& [name, tensor] : folder.tensors()) {
+    if (std::binary_search(known.begin(), known.end(), name) || carries_nothing(name, config)) continue;
+    throw UserError("{}: tensor {} is none that a {} model of this config.json has; remove it, or correct config.json",
+                    tensor.file->path().string(), name, config.model_type);
+  }
+}
+
+void load_weights(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& folder,
+                  const ModelFiles& files) {
+  PartReader reader(folder);
+  for (const Part& part : parts_of(layout, model, &ParameterState::weight)) {
+    const std::vector<float>& values = reader.read(files.of(part.parameter), part);
+    const PieceId piece = nth(model.state(), model.state_of(part.parameter).weight, part.piece);
+    if (model.dtype() == DType::bf16) {
+      load_bf16_part(executor, piece, values, false);
+    } else {
+      executor.visit_piece(piece, true, [&](std::byte* data) { std::memcpy(data, values.data(), values.size() * 4); });
+    }
+  }
+  const bool split = model.state_of(0).low != TensorId::none;
+  if (!split) return;
+  for (const Part& part : parts_of(layout, model, &ParameterState::low)) {
+    if (files.of(part.parameter).dtype == DType::bf16) continue;  // low halves are zero, as a new slot is
+    const PieceId piece = nth(model.state(), model.state_of(part.parameter).low, part.piece);
+    load_bf16_part(executor, piece, reader.read(files.of(part.parameter), part), true);
+  }
+}
+
+void save_model(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& from,
+                const ModelFiles& files, const std::filesystem::path& to) {
+  copy_other_files(from, to);
+  std::vector<SafetensorsTensor> tensors;
+  for (std::size_t p = 0; p < files.count(); ++p) {
+    const ModelFiles::Entry& entry = files.of(p);
+    tensors.push_back({entry.name, entry.tensor->entry->stored_dtype, entry.tensor->entry->shape});
+  }
+  ModelFolderWriter writer(to, tensors);
+  std::vector<float> masters;
+  std::vector<std::byte> stored;
+  for (const Part& part : parts_of(layout, model, &ParameterState::weight)) {
+    const ModelFiles::Entry& entry = files.of(part.parameter);
+    read_masters(executor, model, part, masters);
+    narrow(masters, entry.dtype, stored);
+    writer.write(entry.name, part.begin * size_of(entry.dtype), stored);
+  }
+  writer.finish();
+}
+
+}  // namespace spillway

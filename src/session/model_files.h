@@ -1,0 +1,41 @@
+// Weights between a model folder and the executor's state: one piece at a time, in memory bounded by a piece.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "executor/executor.h"
+#include "formats/safetensors.h"
+#include "model/model.h"
+
+namespace spillway {
+
+// Where the parameters of a model lie in a folder's files. Made by checking the files against the schema: UserError
+// names a tensor that is missing, has another shape or dtype, or that the model has no place for.
+class ModelFiles {
+ public:
+  ModelFiles(const ModelFolder& folder, const ModelConfig& config);
+
+  struct Entry {
+    std::string name;  // in the file
+    const ModelFolder::Tensor* tensor = nullptr;
+    DType dtype = DType::f32;
+  };
+  const Entry& of(std::size_t parameter) const { return entries_[parameter]; }
+  std::size_t count() const { return entries_.size(); }
+
+ private:
+  std::vector<Entry> entries_;  // by parameter
+};
+
+// Fills the weights (and, in bf16, the low halves) from the folder. Throws UserError when a weight is NaN or infinite.
+void load_weights(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& folder,
+                  const ModelFiles& files);
+
+// Writes a folder with the weights in the dtypes and under the names they came with, and the other files of the folder
+// they came from (config, tokenizer, generation config) as they are. The weights appear last.
+void save_model(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& from,
+                const ModelFiles& files, const std::filesystem::path& to);
+
+}  // namespace spillway

@@ -1,0 +1,224 @@
+#include "session/options.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::string_view paths_group = "Paths";
+constexpr std::string_view length_group = "Length and batches";
+constexpr std::string_view optimizer_group = "Optimizer";
+constexpr std::string_view run_group = "Run";
+constexpr std::string_view machine_group = "Machine";
+constexpr std::string_view shape_group = "Shape (config.json names; 0: as the preset)";
+constexpr std::string_view sampling_group = "Sampling";
+
+OptionLimits at_least(double least) { return {.least = least}; }
+OptionLimits above(double least) { return {.least = least, .least_open = true}; }
+OptionLimits share() { return {.least = 0, .most = 1, .most_open = true}; }
+OptionLimits one_of(std::vector<std::string_view> choices) { return {.choices = std::move(choices)}; }
+
+constexpr std::int64_t most_threads = 1024;
+
+// The rows that every verb which runs a model has.
+template <typename Options>
+void add_machine_rows(std::vector<Option>& rows, Options& o) {
+  rows.push_back({"dtype", machine_group, "auto, f32 or bf16; auto is bf16 where the processor has it in hardware",
+                  &o.dtype, one_of({"auto", "f32", "bf16"})});
+  rows.push_back({"threads",
+                  machine_group,
+                  "compute threads; 0: one a processor",
+                  &o.threads,
+                  {.least = 0, .most = most_threads}});
+  rows.push_back({"memory", machine_group,
+                  "most the whole process may have resident, as 600MiB or 1.7GiB; auto: the free memory minus a margin",
+                  &o.memory_bytes, at_least(0), OptionUnit::bytes});
+  rows.push_back(
+      {"spill_dir", machine_group, "folder for what does not fit; default: beside the output", &o.spill_dir});
+}
+
+void require(bool given, std::string_view flag, std::string_view what) {
+  if (!given) throw UserError("{} is missing; give it {}", flag, what);
+}
+
+}  // namespace
+
+std::vector<Option> options_of(TrainOptions& o) {
+  std::vector<Option> rows = {
+      {"model", paths_group, "model folder: config.json, safetensors, tokenizer", &o.model},
+      {"data", paths_group, ".txt, .jsonl or .npy files to train on", &o.data},
+      {"output_dir", paths_group, "folder to write; must not hold a run", &o.output_dir},
+
+      {"max_steps", length_group, "optimizer steps; -1: by num_train_epochs; 0: load and write only", &o.max_steps,
+       at_least(-1)},
+      {"num_train_epochs", length_group, "passes over the data when max_steps is -1", &o.num_train_epochs, above(0)},
+      {"per_device_train_batch_size", length_group, "sequences in a micro-batch", &o.per_device_train_batch_size,
+       at_least(1)},
+      {"gradient_accumulation_steps", length_group, "micro-batches in a step", &o.gradient_accumulation_steps,
+       at_least(1)},
+      {"max_seq_len", length_group, "tokens in a sequence; 0: the model's limit, at most 1024", &o.max_seq_len,
+       at_least(0)},
+
+      {"learning_rate", optimizer_group, "peak rate of AdamW", &o.learning_rate, at_least(0)},
+      {"lr_scheduler_type", optimizer_group, "constant, linear, cosine or warmup_stable_decay", &o.lr_scheduler_type,
+       one_of({"constant", "linear", "cosine", "warmup_stable_decay"})},
+      {"warmup_steps", optimizer_group, "steps of linear warmup from 0", &o.warmup_steps, at_least(0)},
+      {"decay_steps", optimizer_group, "last steps that decay, for warmup_stable_decay; -1: a tenth of all",
+       &o.decay_steps, at_least(-1)},
+      {"weight_decay", optimizer_group, "on tensors of two or more dimensions", &o.weight_decay, at_least(0)},
+      {"adam_beta1", optimizer_group, "decay of the first moment", &o.adam_beta1, share()},
+      {"adam_beta2", optimizer_group, "decay of the second moment", &o.adam_beta2, share()},
+      {"adam_epsilon", optimizer_group, "added to the root of the second moment", &o.adam_epsilon, above(0)},
+      {"max_grad_norm", optimizer_group, "clip the global gradient norm to this; 0: off", &o.max_grad_norm,
+       at_least(0)},
+
+      {"seed", run_group, "of the shuffle", &o.seed, at_least(0)},
+      {"shuffle", run_group, "take the windows of the data in a seeded random order", &o.shuffle},
+      {"eval_data", run_group, "files to evaluate on", &o.eval_data},
+      {"eval_steps", run_group, "evaluate every so many steps; 0: after the last one", &o.eval_steps, at_least(0)},
+      {"logging_steps", run_group, "print a line every so many steps", &o.logging_steps, at_least(1)},
+  };
+  add_machine_rows(rows, o);
+  const auto hidden = Option::experimental_group;
+  rows.push_back(
+      {"page_size", hidden, "bytes of a page; 0: by the budget", &o.page_size_bytes, at_least(0), OptionUnit::bytes});
+  rows.push_back({"io_request_size", hidden, "most bytes of one disk request; 0: by the store",
+                  &o.io_request_size_bytes, at_least(0), OptionUnit::bytes});
+  rows.push_back(
+      {"piece_elements", hidden, "elements updated at once; 0: the default", &o.piece_elements, at_least(0)});
+  rows.push_back({"tile_elements", hidden, "elements of a vocabulary tile; 0: the default. Changes bits",
+                  &o.tile_elements, at_least(0)});
+  rows.push_back({"allow_uring", hidden, "use io_uring where the kernel has it", &o.allow_uring});
+  rows.push_back({"huge_pages", hidden, "ask for huge pages", &o.huge_pages});
+  rows.push_back({"poison", hidden, "fill memory with NaN before use", &o.poison});
+  rows.push_back({"delay_seed", hidden, "random delays in the lanes; 0: none", &o.delay_seed, at_least(0)});
+  return rows;
+}
+
+std::vector<Option> options_of(InitOptions& o) {
+  return {
+      {"arch", run_group, "llama, qwen2, qwen3 or gpt2; default: the preset's", &o.arch,
+       one_of({"llama", "qwen2", "qwen3", "gpt2"})},
+      {"preset", run_group, "sizes of a published model", &o.preset},
+      {"tokenizer", run_group, "tokenizer.json, a folder that holds one, or bytes", &o.tokenizer},
+      {"seed", run_group, "of the random weights", &o.seed, at_least(0)},
+      {"dtype", run_group, "of the stored weights: f32, bf16 or f16", &o.dtype, one_of({"f32", "bf16", "f16"})},
+
+      {"vocab_size", shape_group, "rows of the embedding; 0: as the tokenizer needs", &o.vocab_size, at_least(0)},
+      {"hidden_size", shape_group, "width of the residual stream", &o.hidden_size, at_least(0)},
+      {"intermediate_size", shape_group, "width of the MLP", &o.intermediate_size, at_least(0)},
+      {"num_hidden_layers", shape_group, "layers", &o.num_hidden_layers, at_least(0)},
+      {"num_attention_heads", shape_group, "query heads", &o.num_attention_heads, at_least(0)},
+      {"num_key_value_heads", shape_group, "key and value heads", &o.num_key_value_heads, at_least(0)},
+      {"head_dim", shape_group, "width of a head", &o.head_dim, at_least(0)},
+      {"max_position_embeddings", shape_group, "longest sequence", &o.max_position_embeddings, at_least(0)},
+      {"rms_norm_eps", shape_group, "epsilon of RMSNorm", &o.rms_norm_eps, at_least(0)},
+      {"rope_theta", shape_group, "base of the rotary frequencies", &o.rope_theta, at_least(0)},
+      {"initializer_range", shape_group, "standard deviation of the random weights", &o.initializer_range, at_least(0)},
+      {"tie_word_embeddings", shape_group, "auto, true or false: head and embedding are one tensor",
+       &o.tie_word_embeddings, one_of({"auto", "true", "false"})},
+      {"n_embd", shape_group, "gpt2: width of the residual stream", &o.n_embd, at_least(0)},
+      {"n_layer", shape_group, "gpt2: layers", &o.n_layer, at_least(0)},
+      {"n_head", shape_group, "gpt2: heads", &o.n_head, at_least(0)},
+      {"n_inner", shape_group, "gpt2: width of the MLP", &o.n_inner, at_least(0)},
+      {"n_positions", shape_group, "gpt2: longest sequence", &o.n_positions, at_least(0)},
+      {"layer_norm_epsilon", shape_group, "gpt2: epsilon of LayerNorm", &o.layer_norm_epsilon, at_least(0)},
+  };
+}
+
+std::vector<Option> options_of(EvalOptions& o) {
+  std::vector<Option> rows = {
+      {"model", paths_group, "model folder", &o.model},
+      {"data", paths_group, ".txt, .jsonl or .npy files", &o.data},
+      {"max_seq_len", length_group, "tokens in a sequence; 0: the model's limit, at most 1024", &o.max_seq_len,
+       at_least(0)},
+      {"per_device_eval_batch_size", length_group, "sequences at a time", &o.per_device_eval_batch_size, at_least(1)},
+      {"max_windows", length_group, "sequences to evaluate; 0: all", &o.max_windows, at_least(0)},
+  };
+  add_machine_rows(rows, o);
+  rows.push_back({"json", run_group, "print one JSON object", &o.json});
+  return rows;
+}
+
+std::vector<Option> options_of(GenerateOptions& o) {
+  std::vector<Option> rows = {
+      {"model", paths_group, "model folder", &o.model},
+      {"prompt", run_group, "text to continue", &o.prompt},
+      {"max_new_tokens", run_group, "most tokens to add", &o.max_new_tokens, at_least(1)},
+      {"temperature", sampling_group, "0: always the most likely token", &o.temperature, at_least(0)},
+      {"top_p",
+       sampling_group,
+       "sample from the smallest set of tokens of this probability; 1: off",
+       &o.top_p,
+       {.least = 0, .most = 1, .least_open = true}},
+      {"top_k", sampling_group, "sample from this many most likely tokens; 0: off", &o.top_k, at_least(0)},
+      {"seed", sampling_group, "of the sampling", &o.seed, at_least(0)},
+  };
+  add_machine_rows(rows, o);
+  return rows;
+}
+
+std::vector<Option> options_of(TokenizeOptions& o) {
+  return {
+      {"model", paths_group, "folder or tokenizer.json, or bytes", &o.model},
+      {"text", run_group, "text to turn into ids", &o.text},
+      {"file", run_group, "file to turn into ids", &o.file},
+      {"ids", run_group, "ids to turn back into text, with --decode", &o.ids},
+      {"decode", run_group, "ids to text; --text and --file then hold ids", &o.decode},
+      {"add_special_tokens", run_group, "add what the tokenizer puts around a text, a begin token for one",
+       &o.add_special_tokens},
+      {"json", run_group, "print a JSON array", &o.json},
+  };
+}
+
+std::vector<Option> options_of(InspectOptions& o) {
+  return {
+      {"model", paths_group, "model folder", &o.model},
+      {"tensor", run_group, "tell of this tensor only, in full", &o.tensor},
+      {"run", run_group, "output folder of a run, for its plan", &o.run},
+      {"json", run_group, "print JSON", &o.json},
+  };
+}
+
+void validate(const TrainOptions& o, TrainUse use) {
+  require(!o.model.empty(), "--model", "a model folder");
+  require(!o.data.empty(), "--data", "one or more .txt, .jsonl or .npy files");
+  require(use == TrainUse::plan || !o.output_dir.empty(), "--output-dir", "a folder to write");
+  if (o.eval_steps > 0 && o.eval_data.empty())
+    throw UserError("eval_steps is {} but eval_data is missing; give --eval-data files or leave eval_steps out",
+                    o.eval_steps);
+  const std::int64_t decay = std::max<std::int64_t>(o.decay_steps, 0);
+  if (o.lr_scheduler_type == "warmup_stable_decay" && o.max_steps > 0 && decay > o.max_steps - o.warmup_steps)
+    throw UserError("warmup_steps {} and decay_steps {} are more than max_steps {}; lower them", o.warmup_steps, decay,
+                    o.max_steps);
+  if (o.decay_steps >= 0 && o.lr_scheduler_type != "warmup_stable_decay")
+    throw UserError("decay_steps is {} but lr_scheduler_type is {}, which has none; use warmup_stable_decay",
+                    o.decay_steps, o.lr_scheduler_type);
+}
+
+void validate(const InitOptions& o) {
+  require(!o.output.empty(), "OUT", "the folder to write");
+  require(!o.tokenizer.empty(), "--tokenizer", "a tokenizer.json, a folder that holds one, or bytes");
+  require(!o.arch.empty() || !o.preset.empty(), "--arch", "llama, qwen2, qwen3 or gpt2 (or a --preset)");
+}
+
+void validate(const EvalOptions& o) {
+  require(!o.model.empty(), "--model", "a model folder");
+  require(!o.data.empty(), "--data", "one or more .txt, .jsonl or .npy files");
+}
+
+void validate(const GenerateOptions& o) { require(!o.model.empty(), "--model", "a model folder"); }
+
+void validate(const TokenizeOptions& o) {
+  require(!o.model.empty(), "--model", "a model folder, a tokenizer.json, or bytes");
+  const int given = static_cast<int>(o.has_text) + static_cast<int>(!o.file.empty()) + static_cast<int>(!o.ids.empty());
+  if (given == 0) throw UserError("nothing to tokenize; give --text, --file, or --ids with --decode");
+  if (given > 1) throw UserError("--text, --file and --ids exclude each other; give one of them");
+  if (!o.ids.empty() && !o.decode) throw UserError("--ids needs --decode; add it, or give --text");
+}
+
+void validate(const InspectOptions& o) { require(!o.model.empty(), "--model", "a model folder"); }
+
+}  // namespace spillway

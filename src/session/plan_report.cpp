@@ -1,0 +1,65 @@
+#include "base/bytes.h"
+#include "base/error.h"
+#include "session/session.h"
+#include "session/setup.h"
+
+namespace spillway {
+namespace {
+
+// State by kind: what it takes, and what of it is in memory between steps.
+std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
+  const Plan& plan = setup.planned.plans.front();
+  const Layout& layout = setup.planned.layout;
+  std::vector<bool> resident(layout.bundles.size(), false);
+  for (const StayId stay : plan.entry.stays) resident[index_of(plan.stays[index_of(stay)].bundle)] = true;
+  std::vector<PlacementRow> rows{{"weights", 0, 0, 0}, {"optimizer", 0, 0, 0}, {"activations and gradients", 0, 0, 0}};
+  const State& state = setup.model.state();
+  for (std::size_t p = 0; p < state.pieces().size(); ++p) {
+    const auto id = static_cast<PieceId>(p);
+    PlacementRow& row = rows[state.tensor(state.piece(id).tensor).trainable ? 0 : 1];
+    const std::int64_t bytes = state.bytes_of(id);
+    row.bytes += bytes;
+    (resident[index_of(layout.piece_places[p].bundle)] ? row.memory_bytes : row.disk_bytes) += bytes;
+  }
+  std::int64_t alive = 0;
+  for (const auto& uses : layout.programs.front().uses) {
+    for (const Use& use : uses) alive += use.creates ? layout.bundles[index_of(use.bundle)].bytes : 0;
+    rows[2].bytes = std::max(rows[2].bytes, alive);
+    for (const Use& use : uses) alive -= use.ends ? layout.bundles[index_of(use.bundle)].bytes : 0;
+  }
+  rows[2].disk_bytes = plan.local_slots * layout.page_bytes;
+  rows[2].memory_bytes = std::max<std::int64_t>(0, rows[2].bytes - rows[2].disk_bytes);
+  return rows;
+}
+
+}  // namespace
+
+PlanReport run_plan(const TrainOptions& options) {
+  validate(options, TrainUse::plan);
+  const TrainingSetup setup(options);
+  const PlannedPrograms& planned = setup.planned;
+  PlanReport report;
+  report.fits = planned.fits();
+  report.budget_bytes = setup.choices.budget_bytes;
+  report.min_memory_bytes = planned.min_memory_bytes;
+  report.in_memory_bytes = planned.in_memory_bytes;
+  report.parameters = setup.model.parameter_count();
+  report.tokens_per_step = setup.shape.tokens() * setup.shape.micro_batches;
+  report.total_steps = std::max<std::int64_t>(0, options.max_steps);
+  report.dtype = std::string(name_of(setup.choices.dtype));
+  report.notes = setup.notes;
+  if (planned.fits()) {
+    report.peak_memory_bytes = planned.peak_memory_bytes();
+    report.disk_read_bytes_per_step = planned.plans.front().traffic.read_bytes;
+    report.disk_write_bytes_per_step = planned.plans.front().traffic.write_bytes;
+    report.placement = placement_of(setup);
+  } else {
+    report.advice = fmt::format(
+        "{} is too small; the smallest budget that works is {}; give more, or make per_device_train_batch_size or "
+        "max_seq_len smaller",
+        format_bytes(report.budget_bytes), format_bytes(report.min_memory_bytes));
+  }
+  return report;
+}
+
+}  // namespace spillway

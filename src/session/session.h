@@ -1,0 +1,78 @@
+// The verbs, as functions: each builds, plans, verifies, runs and reports. The command line and a program that uses
+// the library call the same ones. All throw UserError, DoesNotFit or DeviceError, and leave existing output as it was.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "session/options.h"
+#include "telemetry/observer.h"
+
+namespace spillway {
+
+// Trains and writes the model folder. Writes output_dir/metrics.jsonl itself.
+void run_train(const TrainOptions& options, TrainObserver& observer);
+
+// A share of what the run needs and where it lies at the start of a step.
+struct PlacementRow {
+  std::string what = {};  // "weights", "optimizer", "activations", …
+  std::int64_t bytes = 0;
+  std::int64_t memory_bytes = 0;
+  std::int64_t disk_bytes = 0;
+};
+
+struct PlanReport {
+  bool fits = false;
+  std::int64_t budget_bytes = 0;
+  std::int64_t min_memory_bytes = 0;
+  std::int64_t in_memory_bytes = 0;  // the smallest budget at which nothing moves and nothing is recomputed
+  std::int64_t peak_memory_bytes = 0;
+  std::int64_t disk_read_bytes_per_step = 0;
+  std::int64_t disk_write_bytes_per_step = 0;
+  std::int64_t parameters = 0;
+  std::int64_t tokens_per_step = 0;
+  std::int64_t total_steps = 0;
+  std::string dtype = {};
+  std::vector<PlacementRow> placement = {};
+  std::vector<std::string> notes = {};
+  std::string advice = {};  // when it does not fit: one sentence with the smallest budget and what to change
+};
+
+// Does not throw DoesNotFit: `fits` says it.
+PlanReport run_plan(const TrainOptions& options);
+
+struct EvalReport {
+  double loss = 0;  // mean over the target tokens, natural logarithm
+  double perplexity = 0;
+  std::int64_t tokens = 0;
+  double seconds = 0;
+  std::vector<std::string> notes = {};
+};
+EvalReport run_eval(const EvalOptions& options);
+
+// Takes text in whole UTF-8 characters, as it comes.
+using TextSink = std::function<void(std::string_view text)>;
+
+struct GenerateReport {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t new_tokens = 0;
+  double seconds = 0;
+  std::vector<std::string> notes = {};
+};
+GenerateReport run_generate(const GenerateOptions& options, const TextSink& sink);
+
+struct InitReport {
+  std::int64_t parameters = 0;
+  std::int64_t bytes = 0;
+};
+InitReport run_init(const InitOptions& options);
+
+// Writes ids separated by spaces, one line a document, or with decode the text; with json an array of ids.
+void run_tokenize(const TokenizeOptions& options, const TextSink& out);
+
+void run_inspect(const InspectOptions& options, const TextSink& out);
+
+}  // namespace spillway

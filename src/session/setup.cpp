@@ -1,0 +1,180 @@
+#include "session/setup.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "device/memory_info.h"
+#include "ops/matmul/matmul.h"
+
+namespace spillway {
+namespace {
+
+// Measured on the release build, with room to spare: code and libraries of a process that has made its kernels.
+constexpr std::int64_t process_bytes = 48 * mib;
+constexpr std::int64_t bytes_per_thread = 512 * kib;  // touched stack and allocator arenas
+constexpr std::int64_t bytes_per_kernel = 320 * kib;  // code that oneDNN generates for one product
+constexpr std::int64_t bytes_per_op = 1200;           // a Program's op and its place in layout, plan and executor
+constexpr std::int64_t bytes_per_value = 120;
+constexpr std::int64_t bytes_per_token = 160;     // tokenizer tables
+constexpr std::int64_t staging_bytes = 24 * mib;  // one piece on its way between a file and the state
+
+std::int64_t default_budget_bytes() {
+  const std::int64_t free_bytes = available_memory_bytes();
+  return free_bytes - std::max(free_bytes / 10, 256 * mib);
+}
+
+std::int64_t sequence_length_of(const TrainOptions& options, const ModelConfig& config) {
+  const std::int64_t most = config.max_position_embeddings;
+  if (options.max_seq_len == 0) return std::min(most, default_seq_len);
+  if (options.max_seq_len > most) {
+    throw UserError("max_seq_len: {} is more than the {} positions of the model (max_position_embeddings)",
+                    options.max_seq_len, most);
+  }
+  return options.max_seq_len;
+}
+
+Cut cut_of(const TrainOptions& options) {
+  Cut cut;
+  if (options.piece_elements > 0) cut.piece_elements = options.piece_elements;
+  if (options.tile_elements > 0) cut.tile_elements = options.tile_elements;
+  return cut;
+}
+
+}  // namespace
+
+RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t memory_bytes,
+                  const std::vector<std::string>& spill_dir, const std::filesystem::path& default_spill_dir,
+                  std::vector<std::string>& notes) {
+  clear_numeric_environment(notes);
+  RunChoices choices;
+  if (dtype == "auto") {
+    choices.dtype = matmul_has_bf16() ? DType::bf16 : DType::f32;
+    notes.push_back(fmt::format("dtype auto is {} on this processor", name_of(choices.dtype)));
+  } else {
+    choices.dtype = dtype == "bf16" ? DType::bf16 : DType::f32;
+  }
+  choices.threads = static_cast<int>(threads > 0 ? threads : processor_info().cpus);
+  choices.budget_bytes = memory_bytes;
+  if (memory_bytes == 0) {
+    choices.budget_bytes = default_budget_bytes();
+    notes.push_back(fmt::format("memory is {}, what is free less a margin", format_bytes(choices.budget_bytes)));
+  }
+  for (const std::string& dir : spill_dir) choices.spill_dirs.emplace_back(dir);
+  if (choices.spill_dirs.empty()) choices.spill_dirs.push_back(default_spill_dir);
+  return choices;
+}
+
+std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const KernelCache& kernels, int threads,
+                             std::int64_t vocab_size) {
+  std::int64_t bytes = process_bytes + staging_bytes + vocab_size * bytes_per_token;
+  bytes += static_cast<std::int64_t>(kernels.size()) * bytes_per_kernel;
+  bytes += threads * (bytes_per_thread + round_up(kernels.scratch_bytes(), 4096));
+  for (const Program* program : programs) {
+    bytes += static_cast<std::int64_t>(program->ops.size()) * bytes_per_op;
+    bytes += static_cast<std::int64_t>(program->values.size()) * bytes_per_value;
+    bytes += HostValues::bytes_of(*program);
+  }
+  return round_up(bytes, mib);
+}
+
+std::int64_t PlannedPrograms::peak_memory_bytes() const {
+  return fits() ? machine.fixed_bytes + plans.front().pages * layout.page_bytes : 0;
+}
+
+PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
+                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes) {
+  PlannedPrograms planned;
+  planned.programs = std::move(programs);
+  for (const Program* program : planned.programs) kernels.make_all(*program);
+  planned.layout = lay_out(planned.programs, state, page_bytes);
+  Machine& machine = planned.machine;
+  machine.budget_bytes = choices.budget_bytes;
+  machine.fixed_bytes = fixed_bytes_for(planned.programs, kernels, choices.threads, vocab_size);
+  machine.page_bytes = planned.layout.page_bytes;
+  const std::int64_t smallest = smallest_pages(planned.layout);
+  std::int64_t in_memory = 0;
+  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
+    in_memory = std::max(in_memory, in_memory_pages(planned.layout, static_cast<std::int32_t>(p)));
+  }
+  planned.min_memory_bytes = round_up(machine.fixed_bytes + smallest * machine.page_bytes, mib);
+  planned.in_memory_bytes = round_up(machine.fixed_bytes + in_memory * machine.page_bytes, mib);
+  const std::int64_t pages = std::min(machine.pages(), in_memory);
+  if (pages < smallest) return planned;
+  Residents boundary;
+  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
+    planned.plans.push_back(
+        make_plan(planned.layout, static_cast<std::int32_t>(p), pages, p == 0 ? nullptr : &boundary));
+    const Plan& plan = planned.plans.back();
+    const std::string broken = verify(plan, planned.layout, *planned.programs[p]);
+    SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not hold: {}", p, broken);
+    if (p > 0) continue;
+    for (const StayId stay : plan.entry.stays) boundary.push_back(plan.stays[index_of(stay)].bundle);
+  }
+  return planned;
+}
+
+void require_fit(const PlannedPrograms& planned) {
+  if (planned.fits()) return;
+  throw DoesNotFit(
+      "memory: {} is too small; the smallest that works is {} ({} bytes); give more, or make "
+      "per_device_train_batch_size "
+      "or max_seq_len smaller",
+      format_bytes(planned.machine.budget_bytes), format_bytes(planned.min_memory_bytes), planned.min_memory_bytes);
+}
+
+void check_fixed_memory(const Machine& machine) {
+  malloc_trim(0);
+  const std::int64_t resident = rss_bytes();
+  if (resident <= machine.fixed_bytes || is_instrumented()) return;
+  throw DoesNotFit("memory: {} are resident before any page is taken, more than the {} set aside; give {} more",
+                   format_bytes(resident), format_bytes(machine.fixed_bytes),
+                   format_bytes(resident - machine.fixed_bytes));
+}
+
+void clear_numeric_environment(std::vector<std::string>& notes) {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (text.starts_with("DNNL_") || text.starts_with("ONEDNN_")) names.emplace_back(text.substr(0, text.find('=')));
+  }
+  for (const std::string& name : names) {
+    unsetenv(name.c_str());
+    notes.push_back(fmt::format("{} is set and would change numbers; it is ignored", name));
+  }
+}
+
+TrainingSetup::TrainingSetup(const TrainOptions& given)
+    : options(given),
+      config(read_hf_config(std::filesystem::path(given.model) / "config.json")),
+      folder(given.model),
+      files(folder, config.model),
+      choices(choose(
+          given.dtype, given.threads, given.memory_bytes, given.spill_dir,
+          given.output_dir.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(given.output_dir),
+          notes)),
+      shape{given.per_device_train_batch_size, sequence_length_of(given, config.model),
+            given.gradient_accumulation_steps, given.max_grad_norm > 0},
+      sequence_length(shape.sequence_length),
+      model(config.model, choices.dtype, Purpose::training, cut_of(given)),
+      training(record_training(model, shape)) {
+  for (const std::string& note : config.notes) notes.push_back(note);
+  if (!given.eval_data.empty()) {
+    StepShape one = shape;
+    one.micro_batches = 1;
+    evaluation = record_evaluation(model, one);
+  }
+  planned = plan_programs(programs(), model.state(), choices, kernels, config.model.vocab_size, given.page_size_bytes);
+}
+
+std::vector<const Program*> TrainingSetup::programs() const {
+  std::vector<const Program*> all{&training.program};
+  if (evaluation) all.push_back(&evaluation->program);
+  return all;
+}
+
+}  // namespace spillway

@@ -1,0 +1,87 @@
+// Everything a training run decides before it touches a weight: configuration, Programs, kernels, Machine and Plans.
+// What `spillway plan` prints and `spillway train` runs are the same object.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "executor/kernel_table.h"
+#include "formats/hf_config.h"
+#include "formats/safetensors.h"
+#include "machine/machine.h"
+#include "model/programs.h"
+#include "plan/plan.h"
+#include "session/model_files.h"
+#include "session/options.h"
+
+namespace spillway {
+
+// How a verb runs: the choices that `auto` and 0 stand for.
+struct RunChoices {
+  DType dtype = DType::f32;
+  int threads = 1;
+  std::int64_t budget_bytes = 0;
+  std::vector<std::filesystem::path> spill_dirs;
+};
+
+// `notes` gains a sentence for each choice a user should know of.
+RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t memory_bytes,
+                  const std::vector<std::string>& spill_dir, const std::filesystem::path& default_spill_dir,
+                  std::vector<std::string>& notes);
+
+// What of the budget is not pages, for these Programs: a function of them alone, so that `plan` and the run agree.
+std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const KernelCache& kernels, int threads,
+                             std::int64_t vocab_size);
+
+// Programs over one State, laid out and planned for one budget. Plans are in the order of the Programs; the first one
+// settles the boundary that all share.
+struct PlannedPrograms {
+  std::vector<const Program*> programs;
+  Layout layout;
+  Machine machine;
+  std::int64_t min_memory_bytes = 0;
+  std::int64_t in_memory_bytes = 0;
+  std::vector<Plan> plans;  // empty when the budget is too small
+
+  bool fits() const { return !plans.empty(); }
+  std::int64_t peak_memory_bytes() const;
+};
+
+PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
+                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes);
+
+// Throws DoesNotFit with the smallest budget and what to change.
+void require_fit(const PlannedPrograms& planned);
+
+// Before the pages are taken: gives freed memory back and checks that what is resident is within the fixed part.
+void check_fixed_memory(const Machine& machine);
+
+// Unsets variables that would change numbers behind our back (DNNL_*, ONEDNN_*), naming them in `notes`.
+void clear_numeric_environment(std::vector<std::string>& notes);
+
+class TrainingSetup {
+ public:
+  // Reads the model folder's config and headers, not its weights. Throws UserError.
+  explicit TrainingSetup(const TrainOptions& options);
+
+  const TrainOptions options;
+  std::vector<std::string> notes;
+  HfConfig config;
+  ModelFolder folder;
+  ModelFiles files;
+  RunChoices choices;
+  StepShape shape;
+  std::int64_t sequence_length = 0;
+  Model model;
+  TrainingProgram training;
+  std::optional<EvaluationProgram> evaluation;
+  KernelCache kernels;
+  PlannedPrograms planned;
+
+ private:
+  std::vector<const Program*> programs() const;
+};
+
+}  // namespace spillway

@@ -1,0 +1,56 @@
+#include <fmt/ranges.h>
+
+#include <charconv>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "formats/file.h"
+#include "session/session.h"
+#include "text/tokenizer.h"
+
+namespace spillway {
+namespace {
+
+TokenId parse_id(std::string_view text) {
+  TokenId id = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (code != std::errc() || end != text.data() + text.size()) {
+    throw UserError("ids: '{}' is not a token id; write numbers separated by spaces", text);
+  }
+  return id;
+}
+
+std::vector<TokenId> parse_ids(std::string_view text) {
+  std::vector<TokenId> ids;
+  constexpr std::string_view separators = " ,\t\r\n[]";
+  for (std::size_t at = text.find_first_not_of(separators); at != std::string_view::npos;
+       at = text.find_first_not_of(separators, at)) {
+    const std::size_t end = std::min(text.find_first_of(separators, at), text.size());
+    ids.push_back(parse_id(text.substr(at, end - at)));
+    at = end;
+  }
+  return ids;
+}
+
+std::string text_of(const TokenizeOptions& options) {
+  if (options.has_text) return options.text;
+  if (!options.file.empty()) return read_small_file(options.file, gib);
+  return fmt::format("{}", fmt::join(options.ids, " "));
+}
+
+}  // namespace
+
+void run_tokenize(const TokenizeOptions& options, const TextSink& out) {
+  validate(options);
+  const Tokenizer tokenizer = options.model == "bytes" ? Tokenizer::bytes() : Tokenizer::load(options.model);
+  const std::string text = text_of(options);
+  if (options.decode) {
+    out(tokenizer.decode(parse_ids(text)));
+    out("\n");
+    return;
+  }
+  const std::vector<TokenId> ids = tokenizer.encode(text, options.add_special_tokens);
+  out(options.json ? fmt::format("[{}]\n", fmt::join(ids, ", ")) : fmt::format("{}\n", fmt::join(ids, " ")));
+}
+
+}  // namespace spillway

@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "device/memory_info.h"
+#include "ops/adamw/adamw.h"
+#include "session/data.h"
+#include "session/feed.h"
+#include "session/session.h"
+#include "session/setup.h"
+#include "telemetry/metrics.h"
+#include "telemetry/time_left.h"
+
+namespace spillway {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::int32_t training_program = 0;
+constexpr std::int32_t evaluation_program = 1;
+
+double read_double(Executor& executor, std::int32_t program, const Operand& operand) {
+  double value = 0;
+  std::memcpy(&value, executor.host_value(program, operand), sizeof value);
+  return value;
+}
+
+// An output directory is made, and refused when it holds a run or a model.
+void claim_output(const std::filesystem::path& dir) {
+  for (const std::string_view name :
+       {"metrics.jsonl", "config.json", "model.safetensors", "model.safetensors.index.json"}) {
+    if (std::filesystem::exists(dir / name)) {
+      throw UserError("output_dir: {} already holds {}; name another directory, or remove it", dir.string(), name);
+    }
+  }
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) throw UserError("output_dir: {} cannot be made: {}", dir.string(), error.message());
+}
+
+std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, std::int64_t sequences) {
+  if (options.max_steps >= 0) return options.max_steps;
+  const double steps = options.num_train_epochs * static_cast<double>(windows) / static_cast<double>(sequences);
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(steps)));
+}
+
+class TrainingRun {
+ public:
+  TrainingRun(TrainingSetup& setup, TrainObserver& observer)
+      : setup_(setup), options_(setup.options), observer_(observer) {}
+
+  void run() {
+    const auto start = SteadyClock::now();
+    require_fit(setup_.planned);
+    claim_output(options_.output_dir);
+    read_data();
+    for (const std::string& note : setup_.notes) observer_.note(note);
+    open_executor();
+    observer_.started(summary());
+    MetricsFile metrics(std::filesystem::path(options_.output_dir) / "metrics.jsonl");
+    for (std::int64_t step = 0; step < total_steps_; ++step) {
+      StepRecord record = train_step(step);
+      if (evaluation_is_due(step + 1)) record.eval_loss = evaluate();
+      metrics.write(record);
+      observer_.step(record);
+    }
+    save_model(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files, options_.output_dir);
+    observer_.finished({options_.output_dir, total_steps_,
+                        std::chrono::duration<double>(SteadyClock::now() - start).count(), peak_rss_bytes()});
+  }
+
+ private:
+  void read_data() {
+    const auto read = [&](const std::vector<std::string>& files) {
+      return read_tokens(files, options_.model, setup_.config.model.vocab_size, options_.output_dir, setup_.notes);
+    };
+    if (options_.max_steps != 0) {
+      tokens_ = read(options_.data);
+      windows_.emplace(*tokens_, setup_.sequence_length,
+                       Windows::Order{options_.shuffle, static_cast<std::uint64_t>(options_.seed)});
+    }
+    if (setup_.evaluation) {
+      eval_tokens_ = read(options_.eval_data);
+      eval_windows_.emplace(*eval_tokens_, setup_.sequence_length, Windows::Order{});
+    }
+    total_steps_ =
+        total_steps_of(options_, windows_ ? windows_->count() : 0, setup_.shape.sequences * setup_.shape.micro_batches);
+  }
+
+  void open_executor() {
+    check_fixed_memory(setup_.planned.machine);
+    ExecutorOptions execution;
+    execution.threads = setup_.choices.threads;
+    execution.spill_dirs = setup_.choices.spill_dirs;
+    execution.poison = options_.poison;
+    execution.delay_seed = static_cast<std::uint64_t>(options_.delay_seed);
+    execution.io.allow_uring = options_.allow_uring;
+    if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
+    executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
+    observer_.note(executor_->describe_io());
+    executor_->settle(plan(training_program), plan(training_program).entry);
+    load_weights(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files);
+    const ModelConfig& config = setup_.config.model;
+    set_frequencies(*executor_, training_program, setup_.training.inverse_frequencies, config);
+    set_input(*executor_, training_program, setup_.training.max_norm, static_cast<float>(options_.max_grad_norm));
+    if (windows_) {
+      feed_.emplace(*executor_, training_program, setup_.training.micro_batches, setup_.shape, *windows_);
+    }
+    if (!setup_.evaluation) return;
+    set_frequencies(*executor_, evaluation_program, setup_.evaluation->inverse_frequencies, config);
+    set_input(*executor_, evaluation_program, setup_.evaluation->scale, 1.0F);
+    StepShape one = setup_.shape;
+    one.micro_batches = 1;
+    eval_feed_.emplace(*executor_, evaluation_program, setup_.evaluation->micro_batches, one, *eval_windows_);
+  }
+
+  const Plan& plan(std::int32_t program) const { return setup_.planned.plans[static_cast<std::size_t>(program)]; }
+
+  RunSummary summary() const {
+    RunSummary summary;
+    summary.model = options_.model;
+    summary.output_dir = options_.output_dir;
+    summary.dtype = std::string(name_of(setup_.choices.dtype));
+    summary.parameters = setup_.model.parameter_count();
+    summary.total_steps = total_steps_;
+    summary.tokens_per_step = setup_.shape.tokens() * setup_.shape.micro_batches;
+    summary.threads = setup_.choices.threads;
+    summary.budget_bytes = setup_.choices.budget_bytes;
+    const Layout& layout = setup_.planned.layout;
+    for (std::int32_t b = 0; b < layout.state_bundles; ++b)
+      summary.state_bytes += layout.bundles[static_cast<std::size_t>(b)].bytes;
+    summary.spilled_bytes = summary.state_bytes;
+    const Plan& step = plan(training_program);
+    for (const StayId stay : step.entry.stays) {
+      summary.spilled_bytes -= layout.bundles[index_of(step.stays[index_of(stay)].bundle)].bytes;
+    }
+    if (summary.spilled_bytes > 0 || step.traffic.write_bytes > 0) {
+      summary.spill_dir = setup_.choices.spill_dirs.front().string();
+    }
+    return summary;
+  }
+
+  StepRecord train_step(std::int64_t step) {
+    const auto start = SteadyClock::now();
+    const std::int64_t first = step * feed_->sequences();
+    const std::int64_t targets = feed_->fill(first, first + feed_->sequences());
+    const double rate = learning_rate_at(options_, step, total_steps_);
+    products_.advance(settings());
+    const AdamwScalars scalars = adamw_scalars(settings(), products_, rate);
+    std::memcpy(executor_->host_value(training_program, setup_.training.adamw), &scalars, sizeof scalars);
+    set_input(*executor_, training_program, setup_.training.scale,
+              static_cast<float>(1.0 / static_cast<double>(targets)));
+    const RunReport report = executor_->run(plan(training_program));
+
+    StepRecord record;
+    record.step = step + 1;
+    record.total_steps = total_steps_;
+    record.loss = static_cast<float>(read_double(*executor_, training_program, setup_.training.loss) /
+                                     static_cast<double>(targets));
+    record.grad_norm = static_cast<float>(read_double(*executor_, training_program, setup_.training.norm));
+    record.learning_rate = rate;
+    record.tokens = targets;
+    record.step_seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
+    record.tokens_per_second = static_cast<double>(targets) / record.step_seconds;
+    record.rss_bytes = rss_bytes();
+    record.disk_read_bytes = report.traffic.read_bytes;
+    record.disk_write_bytes = report.traffic.write_bytes;
+    record.seconds_left = time_left_.after_step(record.step_seconds, total_steps_ - record.step);
+    if (!std::isfinite(record.loss) || !std::isfinite(record.grad_norm)) {
+      throw UserError(
+          "step {}: loss is {} and the gradient norm {}; training has diverged: lower learning_rate, or set "
+          "max_grad_norm or warmup_steps",
+          record.step, record.loss, record.grad_norm);
+    }
+    return record;
+  }
+
+  AdamwSettings settings() const {
+    return {options_.adam_beta1, options_.adam_beta2, options_.adam_epsilon, options_.weight_decay};
+  }
+
+  bool evaluation_is_due(std::int64_t step) const {
+    if (!setup_.evaluation) return false;
+    return step == total_steps_ || (options_.eval_steps > 0 && step % options_.eval_steps == 0);
+  }
+
+  double evaluate() {
+    double loss = 0;
+    std::int64_t targets = 0;
+    for (std::int64_t at = 0; at < eval_windows_->count(); at += eval_feed_->sequences()) {
+      targets += eval_feed_->fill(at, eval_windows_->count());
+      executor_->run(plan(evaluation_program));
+      loss += read_double(*executor_, evaluation_program, setup_.evaluation->loss);
+    }
+    return loss / static_cast<double>(targets);
+  }
+
+  TrainingSetup& setup_;
+  const TrainOptions& options_;
+  TrainObserver& observer_;
+  std::optional<TokenStore> tokens_;
+  std::optional<Windows> windows_;
+  std::optional<TokenStore> eval_tokens_;
+  std::optional<Windows> eval_windows_;
+  std::int64_t total_steps_ = 0;
+  std::optional<Executor> executor_;
+  std::optional<BatchFeed> feed_;
+  std::optional<BatchFeed> eval_feed_;
+  AdamwProducts products_;
+  TimeLeft time_left_;
+};
+
+}  // namespace
+
+void run_train(const TrainOptions& options, TrainObserver& observer) {
+  validate(options, TrainUse::train);
+  TrainingSetup setup(options);
+  TrainingRun(setup, observer).run();
+}
+
+}  // namespace spillway
