@@ -1,0 +1,134 @@
+#include "cli/config_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <set>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "formats/file.h"
+#include "formats/utf8.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t config_limit_bytes = mib;
+
+const Option& row_of(std::string_view key, std::string_view file, std::span<const Option> rows) {
+  std::vector<std::string> keys;
+  for (const Option& row : rows) {
+    if (row.key == key) return row;
+    if (!row.hidden()) keys.emplace_back(row.key);
+  }
+  const std::string close = nearest(key, keys);
+  if (close.empty()) throw UserError("{}: unknown key {}; `spillway train --help` lists the keys", file, key);
+  throw UserError("{}: unknown key {}; did you mean {}?", file, key, close);
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const int length = utf8_length(text);
+    if (length <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(length));
+  }
+  return true;
+}
+
+std::string scalar_of(const YAML::Node& node, std::string_view where) {
+  if (!node.IsScalar()) throw UserError("{} is not a plain value; write it on one line", where);
+  // yaml-cpp makes single bytes of some escapes.
+  if (!is_utf8(node.Scalar())) throw UserError("{} has an escape that is not supported; write the character", where);
+  return node.Scalar();
+}
+
+void set_from_node(const Option& row, const YAML::Node& node, std::string_view where) {
+  if (node.IsNull()) return;
+  std::vector<std::string> texts;
+  if (node.IsSequence()) {
+    if (!row.is_list()) throw UserError("{} is a list; give it one value", where);
+    for (const YAML::Node& item : node) texts.push_back(scalar_of(item, where));
+  } else {
+    texts.push_back(scalar_of(node, where));
+  }
+  set_option(row, texts, where);
+}
+
+YAML::Node parse_yaml(std::string_view text, std::string_view file) {
+  try {
+    return YAML::Load(std::string(text));
+  } catch (const YAML::Exception& error) {
+    if (error.mark.is_null()) throw UserError("{}: not YAML ({})", file, error.msg);
+    throw UserError("{}: not YAML in line {} ({})", file, error.mark.line + 1, error.msg);
+  }
+}
+
+void set_all(const YAML::Node& root, std::string_view file, std::span<const Option> rows) {
+  std::set<std::string> seen;
+  for (const auto& entry : root) {
+    const std::string key = scalar_of(entry.first, fmt::format("{}: a key", file));
+    if (!seen.insert(key).second) throw UserError("{}: key {} is there twice; remove one", file, key);
+    set_from_node(row_of(key, file, rows), entry.second, fmt::format("{}: {}", file, key));
+  }
+}
+
+// By hand, since yaml-cpp's emitter writes control characters in a form that its parser refuses.
+std::string yaml_string(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      result += fmt::format("\\x{:02X}", byte);
+    } else {
+      result += c;
+    }
+  }
+  return result + '"';
+}
+
+std::string value_text(const Option& row) {
+  const std::vector<std::string> texts = texts_of(row);
+  if (std::holds_alternative<std::string*>(row.value)) return yaml_string(texts.front());
+  if (!row.is_list()) return texts.front();
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + yaml_string(text);
+  return '[' + list + ']';
+}
+
+}  // namespace
+
+void parse_config(std::string_view text, std::string_view file, std::span<const Option> rows) {
+  if (!is_utf8(text)) throw UserError("{}: not UTF-8; save it in that encoding", file);
+  // yaml-cpp takes a NUL for an escape character.
+  if (text.find('\0') != text.npos) throw UserError("{}: has a NUL character; it must be text", file);
+  const YAML::Node root = parse_yaml(text, file);
+  if (root.IsNull()) return;
+  if (!root.IsMap()) throw UserError("{}: not a YAML mapping; write lines of `key: value`", file);
+  try {
+    set_all(root, file, rows);
+  } catch (const YAML::Exception& error) {
+    throw UserError("{}: not usable YAML ({})", file, error.msg);
+  }
+}
+
+void load_config(const std::filesystem::path& path, std::span<const Option> rows) {
+  parse_config(read_small_file(path, config_limit_bytes), path.string(), rows);
+}
+
+std::string print_config(std::span<const Option> rows, std::span<const Option> defaults) {
+  SPILLWAY_CHECK(rows.size() == defaults.size(), "{} rows, {} defaults", rows.size(), defaults.size());
+  std::string text;
+  std::string_view group;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Option& row = rows[i];
+    if (row.hidden() && texts_of(row) == texts_of(defaults[i])) continue;
+    if (row.group != group) text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", row.group);
+    group = row.group;
+    text += fmt::format("{}: {}\n", row.key, value_text(row));
+  }
+  return text;
+}
+
+}  // namespace spillway

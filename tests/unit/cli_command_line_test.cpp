@@ -1,0 +1,74 @@
+// The command as a whole: exit codes, and one sentence on stderr for every mistake.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/command_line.h"
+
+namespace spillway {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+Outcome run(std::vector<std::string> arguments) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int code = run_command_line(std::move(arguments));
+  std::string out = testing::internal::GetCapturedStdout();
+  return {code, std::move(out), testing::internal::GetCapturedStderr()};
+}
+
+void expect_refused(std::vector<std::string> arguments, const std::string& words) {
+  const Outcome outcome = run(std::move(arguments));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_TRUE(outcome.err.starts_with("spillway: error: ")) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr(words));
+}
+
+TEST(CommandLine, HelpAndVersionSucceed) {
+  EXPECT_THAT(run({"--help"}).out, HasSubstr("train"));
+  EXPECT_THAT(run({"--version"}).out, HasSubstr("spillway 0."));
+  const Outcome help = run({"train", "--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--learning-rate"));
+  EXPECT_THAT(help.out, ::testing::Not(HasSubstr("--poison")));
+}
+
+TEST(CommandLine, WrongArgumentsAreOneSentence) {
+  expect_refused({}, "verb");
+  expect_refused({"trian"}, "did you mean train?");
+  expect_refused({"train", "--lerning-rate", "1"}, "did you mean --learning-rate?");
+  expect_refused({"train", "--learning_rate", "1"}, "did you mean --learning-rate?");
+  expect_refused({"train", "--learning-rate", "fast"}, "fast");
+  expect_refused({"train", "--learning-rate"}, "--learning-rate");
+  expect_refused({"train", "a.yaml", "b.yaml"}, "b.yaml");
+  expect_refused({"train"}, "--model");
+  expect_refused({"train", "no/such.yaml"}, "no/such.yaml");
+  expect_refused({"plan", "--model", "m"}, "--data");
+  expect_refused({"init", "--preset", "demo", "out"}, "--tokenizer");
+  expect_refused({"tokenize", "--model", "bytes", "--text", "a", "--file", "b"}, "exclude");
+  expect_refused({"eval", "--model", "m", "--data"}, "--data");
+}
+
+TEST(CommandLine, FlagsAreShownInTheEffectiveConfig) {
+  const Outcome outcome = run({"train", "--max-steps", "-1", "--shuffle", "false", "--memory", "1.5GiB", "--data", "a",
+                               "b", "--seed", "1", "--seed", "2", "--print-config"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("\nshuffle: false\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\nmemory: 1536MiB\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\ndata: [\"a\", \"b\"]\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\nseed: 2\n"));
+  EXPECT_THAT(run({"plan", "--no-shuffle", "--print-config"}).out, HasSubstr("\nshuffle: false\n"));
+}
+
+}  // namespace
+}  // namespace spillway
