@@ -1,0 +1,162 @@
+// Promise 2: losses and written weights are the same bits whatever the budget, the threads and the timing; and promise
+// 1: what a plan says fits, fits.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "golden/model_folder.h"
+#include "recording_observer.h"
+#include "scratch_folder.h"
+#include "session/session.h"
+
+namespace spillway {
+namespace {
+
+// Ragged on purpose: several pieces and vocabulary tiles, heads that share keys, a length that no block divides.
+nlohmann::json llama() {
+  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 2000,
+    "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+}
+
+nlohmann::json gpt2() {
+  return nlohmann::json::parse(R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 1901,
+    "n_embd": 80, "n_layer": 3, "n_head": 5, "n_positions": 192, "layer_norm_epsilon": 1e-5,
+    "activation_function": "gelu_new", "tie_word_embeddings": true})");
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+struct Case {
+  std::string name;
+  nlohmann::json config;
+  std::string dtype;
+  double max_grad_norm;
+  std::int64_t accumulation;
+};
+
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+
+struct Outcome {
+  std::vector<float> numbers;  // losses, norms and evaluations
+  std::string weights;
+};
+
+class SameBits : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const Case& test = GetParam();
+    golden::write_model(scratch_ / "model", test.config, "");
+    golden::write_tokens(scratch_ / "tokens.npy", 2000, test.config["vocab_size"]);
+    options_.model = (scratch_ / "model").string();
+    options_.data = {(scratch_ / "tokens.npy").string()};
+    options_.eval_data = options_.data;
+    options_.eval_steps = 2;
+    options_.max_steps = 3;
+    options_.per_device_train_batch_size = 2;
+    options_.gradient_accumulation_steps = test.accumulation;
+    options_.max_seq_len = 70;
+    options_.learning_rate = 1e-3;
+    options_.weight_decay = 0.1;
+    options_.max_grad_norm = test.max_grad_norm;
+    options_.dtype = test.dtype;
+    options_.threads = 2;
+    options_.piece_elements = 65536;  // one reduction block
+    options_.tile_elements = 131072;  // two
+    options_.page_size_bytes = 16384;
+    options_.poison = true;
+  }
+
+  Outcome run(const TrainOptions& changed) {
+    TrainOptions options = changed;
+    options.output_dir = (scratch_ / ("out" + std::to_string(runs_++))).string();
+    RecordingObserver observer;
+    run_train(options, observer);
+    Outcome outcome;
+    for (const StepRecord& step : observer.steps) {
+      outcome.numbers.push_back(step.loss);
+      outcome.numbers.push_back(step.grad_norm);
+      outcome.numbers.push_back(static_cast<float>(step.eval_loss.value_or(0)));
+    }
+    outcome.weights = bytes_of(std::filesystem::path(options.output_dir) / "model.safetensors");
+    disk_bytes_ = observer.steps.back().disk_read_bytes + observer.steps.back().disk_write_bytes;
+    return outcome;
+  }
+
+  void expect_same(const TrainOptions& changed, const Outcome& expected, const std::string& what) {
+    const Outcome outcome = run(changed);
+    EXPECT_EQ(outcome.numbers, expected.numbers) << what;
+    EXPECT_TRUE(outcome.weights == expected.weights) << what << ": weights differ";
+  }
+
+  ScratchFolder scratch_;
+  TrainOptions options_;
+  int runs_ = 0;
+  std::int64_t disk_bytes_ = 0;
+};
+
+TEST_P(SameBits, WhateverTheBudgetTheThreadsAndTheTiming) {
+  const Outcome expected = run(options_);
+  EXPECT_EQ(disk_bytes_, 0) << "in memory nothing moves";
+  for (const std::int64_t threads : {1, 2, 3}) {
+    TrainOptions options = options_;
+    options.threads = threads;
+    options.delay_seed = 100 + threads;
+    const PlanReport report = run_plan(options);
+    const std::int64_t middling = (report.min_memory_bytes + report.in_memory_bytes) / 2;
+    for (const std::int64_t budget : {middling, report.min_memory_bytes}) {
+      options.memory_bytes = budget;
+      expect_same(options, expected, "budget " + std::to_string(budget) + ", threads " + std::to_string(threads));
+      EXPECT_GT(disk_bytes_, 0);
+    }
+  }
+}
+
+TEST_P(SameBits, InHostileSettings) {
+  const Outcome expected = run(options_);
+  TrainOptions tight = options_;
+  tight.memory_bytes = run_plan(options_).min_memory_bytes;
+  TrainOptions small_requests = tight;
+  small_requests.io_request_size_bytes = 4096;
+  expect_same(small_requests, expected, "requests of 4 KiB");
+  TrainOptions no_uring = tight;
+  no_uring.allow_uring = false;
+  expect_same(no_uring, expected, "without io_uring");
+  TrainOptions larger_pieces = options_;
+  larger_pieces.piece_elements = 2 * options_.piece_elements;
+  larger_pieces.memory_bytes = run_plan(larger_pieces).min_memory_bytes;
+  expect_same(larger_pieces, expected, "larger pieces");
+}
+
+TEST_P(SameBits, BelowTheSmallestBudgetIsRefusedBeforeAnythingIsWritten) {
+  TrainOptions options = options_;
+  options.memory_bytes = run_plan(options_).min_memory_bytes - (1 << 20);
+  options.output_dir = (scratch_ / "never").string();
+  EXPECT_FALSE(run_plan(options).fits);
+  RecordingObserver observer;
+  EXPECT_THROW(run_train(options, observer), DoesNotFit);
+  EXPECT_FALSE(std::filesystem::exists(options.output_dir));
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::string dtype : {"f32", "bf16"}) {
+    all.push_back({"llama_" + dtype + "_clip_accumulate", llama(), dtype, 0.5, 2});
+    all.push_back({"llama_" + dtype + "_free", llama(), dtype, 0, 1});
+    all.push_back({"gpt2_" + dtype + "_clip", gpt2(), dtype, 0.5, 1});
+    all.push_back({"gpt2_" + dtype + "_free_accumulate", gpt2(), dtype, 0, 3});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SameBits, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace spillway
