@@ -14,14 +14,15 @@
 namespace spillway {
 namespace {
 
-// Measured on the release build, with room to spare: code and libraries of a process that has made its kernels.
-constexpr std::int64_t process_bytes = 48 * mib;
-constexpr std::int64_t bytes_per_thread = 512 * kib;  // touched stack and allocator arenas
-constexpr std::int64_t bytes_per_kernel = 320 * kib;  // code that oneDNN generates for one product
-constexpr std::int64_t bytes_per_op = 1200;           // a Program's op and its place in layout, plan and executor
-constexpr std::int64_t bytes_per_value = 120;
-constexpr std::int64_t bytes_per_token = 160;     // tokenizer tables
-constexpr std::int64_t staging_bytes = 24 * mib;  // one piece on its way between a file and the state
+// Measured on the release build with gpt2-124m and tinyllama-1.1b shapes, then rounded up by a third or more. The
+// process: code, libraries and allocator before anything is recorded (12 MiB).
+constexpr std::int64_t process_bytes = 16 * mib;
+constexpr std::int64_t bytes_per_thread = 256 * kib;  // touched stack
+constexpr std::int64_t bytes_per_kernel = 64 * kib;   // 44 KiB: code that oneDNN generates
+constexpr std::int64_t bytes_per_op = 800;            // 580 B with its values, in Program, layout, plan and executor
+constexpr std::int64_t bytes_per_value = 64;
+constexpr std::int64_t bytes_per_token = 24;      // what a tokenizer leaves behind in the allocator
+constexpr std::int64_t staging_bytes = 12 * mib;  // one piece on its way between a file and the state (9 MiB)
 
 std::int64_t default_budget_bytes() {
   const std::int64_t free_bytes = available_memory_bytes();

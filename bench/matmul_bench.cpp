@@ -1,0 +1,197 @@
+// Rates of the linear and attention kernels at the shapes of gpt2-124m, as the executor runs them: fixed tasks taken by
+// a few threads. Prints GFLOP/s.
+//
+//   matmul_bench [seconds_per_measurement]
+#include <fmt/format.h>
+#include <time.h>
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ops/attention/attention.h"
+#include "ops/attention/cpu.h"
+#include "ops/linear/cpu.h"
+#include "ops/linear/linear.h"
+#include "ops/matmul/matmul.h"
+
+namespace spillway {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Buffer {
+ public:
+  explicit Buffer(std::int64_t bytes)
+      : data_(static_cast<std::byte*>(::operator new (static_cast<std::size_t>(bytes) + 64, std::align_val_t{64}))) {}
+  ~Buffer() { ::operator delete (data_, std::align_val_t{64}); }
+  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  Buffer& operator=(Buffer&&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_;
+};
+
+// Small numbers of either sign, so that no product meets denormals or infinities.
+Buffer filled(const ValueType& type) {
+  Buffer buffer(type.bytes());
+  for (std::int64_t i = 0; i < type.elements(); ++i) {
+    const auto number = static_cast<float>(i * 7919 % 1021 - 510) / 1024.0F;
+    const bf16_t half = round_bf16(number);
+    if (type.dtype == DType::f32) std::memcpy(buffer.data() + i * 4, &number, 4);
+    if (type.dtype == DType::bf16) std::memcpy(buffer.data() + i * 2, &half, 2);
+  }
+  return buffer;
+}
+
+// Of this thread, so that a busy machine does not hide what the kernels do.
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+struct Measured {
+  double gflops = 0;
+  double gflop_per_cpu_second = 0;
+  std::int64_t tasks = 0;
+  std::int64_t scratch_bytes = 0;
+};
+
+class Run {
+ public:
+  explicit Run(const KernelKey& key, std::unique_ptr<Kernel> kernel) : key_(key), kernel_(std::move(kernel)) {
+    for (const ValueType& type : key_.reads) {
+      reads_.push_back(filled(type));
+      read_addresses_.push_back(type.rows == 0 ? nullptr : reads_.back().data());
+    }
+    for (const ValueType& type : key_.writes) {
+      writes_.push_back(filled(type));
+      write_addresses_.push_back(writes_.back().data());
+    }
+  }
+
+  Measured measure(int threads, double seconds) {
+    std::atomic<std::int64_t> next{0};
+    std::atomic<bool> stop{false};
+    std::atomic<double> busy_seconds{0};
+    std::int64_t rounds = 0;
+    const auto start = Clock::now();
+    const auto round_done = [&]() noexcept {
+      next = 0;
+      ++rounds;
+      stop = std::chrono::duration<double>(Clock::now() - start).count() > seconds;
+    };
+    std::barrier barrier(threads, round_done);
+    const auto work = [&] {
+      prepare_matmul_thread();
+      const Buffer scratch(kernel_->scratch_bytes());
+      const KernelArgs args{
+          read_addresses_, write_addresses_, {scratch.data(), static_cast<std::size_t>(kernel_->scratch_bytes())}};
+      while (!stop) {
+        const double begin = cpu_seconds();
+        for (std::int64_t task = next++; task < kernel_->tasks(); task = next++) kernel_->run(task, args);
+        busy_seconds += cpu_seconds() - begin;
+        barrier.arrive_and_wait();
+      }
+    };
+    std::vector<std::jthread> others;
+    for (int i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+    others.clear();
+    const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+    const double flops = key_.spec->cost(key_.attrs, key_.reads, key_.writes).flops * static_cast<double>(rounds);
+    return {flops / elapsed / 1e9, flops / busy_seconds / 1e9, kernel_->tasks(), kernel_->scratch_bytes()};
+  }
+
+ private:
+  KernelKey key_;
+  std::unique_ptr<Kernel> kernel_;
+  std::vector<Buffer> reads_;
+  std::vector<Buffer> writes_;
+  std::vector<const std::byte*> read_addresses_;
+  std::vector<std::byte*> write_addresses_;
+};
+
+using Make = std::unique_ptr<Kernel> (*)(const KernelKey&);
+
+void print(const std::string& what, const OpSpec& spec, Make make, Attrs attrs, std::vector<ValueType> reads,
+           double seconds) {
+  KernelKey key{&spec, std::move(attrs), std::move(reads), {}};
+  key.writes = spec.infer(key.attrs, key.reads);
+  Run run(key, make(key));
+  const Measured one = run.measure(1, seconds);
+  const Measured two = run.measure(2, seconds);
+  fmt::print("{:<44} {:8.1f} {:8.1f} {:14.1f} {:14.1f}   {:4} tasks, {:8} scratch bytes\n", what, one.gflops,
+             two.gflops, one.gflop_per_cpu_second, two.gflop_per_cpu_second, one.tasks, one.scratch_bytes);
+  std::fflush(stdout);
+}
+
+struct Linear {
+  std::int64_t rows;
+  std::int64_t in;
+  std::int64_t out;
+  bool out_in;
+};
+
+void bench_linear(const Linear& size, DType dtype, double seconds) {
+  const Attrs attrs({{"weight_out_in", std::int64_t{size.out_in}}});
+  const ValueType x{dtype, size.rows, size.in};
+  const ValueType dy{dtype, size.rows, size.out};
+  ValueType weight{dtype, size.in, size.out};
+  if (size.out_in) weight = {dtype, size.out, size.in};
+  const ValueType none{DType::f32, 0, 1};
+  const std::string shape = fmt::format("{} {:4} x {:4} x {:4} {}", name_of(dtype), size.rows, size.in, size.out,
+                                        size.out_in ? "[out, in]" : "[in, out]");
+  print("forward " + shape, linear_spec, &make_linear_cpu, attrs, {x, weight, {dtype, size.out, 1}}, seconds);
+  print("dx      " + shape, linear_dx_spec, &make_linear_dx_cpu, attrs, {dy, weight, none}, seconds);
+  print("dw      " + shape, linear_dw_spec, &make_linear_dw_cpu, attrs, {x, dy, none}, seconds);
+  print("dw add  " + shape, linear_dw_spec, &make_linear_dw_cpu, attrs, {x, dy, {DType::f32, weight.rows, weight.cols}},
+        seconds);
+}
+
+void bench_attention(std::int64_t sequences, const AttentionShape& shape, DType dtype, double seconds) {
+  const Attrs attrs({{"sequence_length", shape.sequence_length},
+                     {"heads", shape.heads},
+                     {"kv_heads", shape.kv_heads},
+                     {"head_dim", shape.head_dim}});
+  const std::int64_t rows = sequences * shape.sequence_length;
+  const ValueType q{dtype, rows, shape.heads * shape.head_dim};
+  const ValueType kv{dtype, rows, shape.kv_heads * shape.head_dim};
+  const std::string what = fmt::format("{} {} x {}, {}/{} of {}", name_of(dtype), sequences, shape.sequence_length,
+                                       shape.heads, shape.kv_heads, shape.head_dim);
+  print("attention    " + what, attention_spec, &make_attention_cpu, attrs, {q, kv, kv}, seconds);
+  print("attention_dx " + what, attention_dx_spec, &make_attention_dx_cpu, attrs,
+        {q, kv, kv, q, {DType::f32, rows, shape.heads}, q}, seconds);
+}
+
+void bench_all(double seconds) {
+  fmt::print("{}\n{:<44} {:>8} {:>8} {:>14} {:>14}\n", matmul_numeric_key(), "GFLOP/s", "1 thread", "2",
+             "per CPU s of 1", "of 2");
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const Linear& size :
+         {Linear{1024, 768, 2304, false}, Linear{1024, 768, 768, false}, Linear{1024, 768, 3072, false},
+          Linear{1024, 3072, 768, false}, Linear{1024, 768, 3072, true}, Linear{128, 768, 5440, true},
+          Linear{1024, 768, 5440, true}, Linear{1, 768, 3072, true}}) {
+      bench_linear(size, dtype, seconds);
+    }
+    bench_attention(1, {1024, 12, 12, 64}, dtype, seconds);
+    bench_attention(4, {256, 12, 12, 64}, dtype, seconds);
+    bench_attention(1, {2048, 32, 4, 64}, dtype, seconds);
+  }
+}
+
+}  // namespace
+}  // namespace spillway
+
+int main(int argc, char** argv) {
+  spillway::bench_all(argc > 1 ? std::atof(argv[1]) : 0.2);
+  return 0;
+}
