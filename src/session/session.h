@@ -13,6 +13,9 @@
 
 namespace spillway {
 
+// Of the shared library: "0.1.0".
+std::string_view library_version();
+
 // Trains and writes the model folder. Writes output_dir/metrics.jsonl itself.
 void run_train(const TrainOptions& options, TrainObserver& observer);
 
