@@ -75,6 +75,7 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   pool.threads = options.threads;
   pool_ = std::make_unique<HostPagePool>(pool);
   io_ = make_io_engine(options.io);
+  if (options.wrap_io) io_ = options.wrap_io(std::move(io_));
   if (const std::int64_t slots = disk_slots_for(layout, plans); slots > 0) {
     slots_ = std::make_unique<SlotStore>(SlotStoreOptions{options.spill_dirs, layout.page_bytes, slots}, *io_);
   }
@@ -144,6 +145,7 @@ RunReport Executor::run(const Plan& plan) {
   lanes_->in_flight = {};
   lanes_->complete.assign(plan.instrs.size(), false);
   parts_left_.assign(plan.instrs.size(), 0);
+  bytes_left_.assign(plan.instrs.size(), 0);
   {
     const std::lock_guard lock(lanes_->mutex);
     lanes_->failure = nullptr;
@@ -335,11 +337,13 @@ void Executor::run_disk(const Prepared& prepared) {
       const auto id = static_cast<InstrId>(completion.tag);
       const Instr& instr = plan.instrs[index_of(id)];
       const auto kind = instr.kind == Instr::Kind::read ? IoRequest::Kind::read : IoRequest::Kind::write;
-      if (completion.error != 0) {
+      bytes_left_[index_of(id)] -= completion.bytes;
+      const bool last = --parts_left_[index_of(id)] == 0;
+      if (completion.error != 0 || (last && bytes_left_[index_of(id)] != 0)) {
         const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
         fail(std::make_exception_ptr(slots_->failure(bundle_slots_[index_of(bundle)].front(), kind, completion)));
       }
-      if (--parts_left_[index_of(id)] == 0) finish_move(prepared, id);
+      if (last) finish_move(prepared, id);
     }
   }
 }
@@ -365,6 +369,7 @@ void Executor::start_move(const Prepared& prepared, InstrId id) {
   ++lanes_->next[lane];
   ++lanes_->in_flight[lane];
   for (const StayId stay : instr.begins) begin_stay(*prepared.plan, stay, options_.poison);
+  bytes_left_[index_of(id)] = layout_.bundles[index_of(bundle)].bytes;
   if (instr.kind == Instr::Kind::write) {
     replace_slots(bundle);
     parts_left_[index_of(id)] = submit(bundle, IoRequest::Kind::write, static_cast<std::uint64_t>(id));
@@ -466,14 +471,20 @@ void Executor::write_out(BundleId bundle) {
 
 void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
   std::int32_t left = submit(bundle, kind, 0);
+  std::int64_t left_bytes = layout_.bundles[index_of(bundle)].bytes;
+  IoCompletion failed;
   std::vector<IoCompletion> completions;
-  while (left > 0) {
+  while (left > 0) {  // after a failure too: nothing is to be under way when the caller unwinds
     completions.clear();
     io_->wait(completions);
     for (const IoCompletion& completion : completions) {
-      if (completion.error != 0) throw slots_->failure(bundle_slots_[index_of(bundle)].front(), kind, completion);
+      left_bytes -= completion.bytes;
+      if (failed.error == 0) failed = completion;
       --left;
     }
+  }
+  if (failed.error != 0 || left_bytes != 0) {
+    throw slots_->failure(bundle_slots_[index_of(bundle)].front(), kind, failed);
   }
 }
 

@@ -29,6 +29,7 @@ struct ExecutorOptions {
   int threads = 1;
   std::vector<std::filesystem::path> spill_dirs;  // used when a plan needs slots
   IoOptions io;
+  std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io = {};  // a failing disk, for tests
   bool poison = false;           // fill pages with NaN before a stay begins on them
   std::uint64_t delay_seed = 0;  // not 0: sleep at random before instructions, to shake the lanes
 };
@@ -126,6 +127,7 @@ class Executor {
   std::vector<std::vector<SlotId>> bundle_slots_;    // the newest version of each bundle on disk
   std::vector<std::vector<SlotId>> replaced_slots_;  // by bundle: freed when the write in flight is complete
   std::vector<std::int32_t> parts_left_;             // by instruction of the running plan: requests under way
+  std::vector<std::int64_t> bytes_left_;             // by instruction of the running plan: of its move
 
   std::unique_ptr<Lanes> lanes_;
 };

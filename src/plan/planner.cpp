@@ -199,9 +199,12 @@ class Planner {
     Holding& held = holding(bundle);
     held.stay = take_pages(bundle);
     held.dirty = false;
-    held.last_run = InstrId::none;
     Instr instr{Instr::Kind::read, LaneId::read, OpId::none, {held.stay}, {held.stay}, waits_of_pages(held.stay)};
-    if (held.last_write != InstrId::none) instr.after.push_back(held.last_write);
+    // Its address is where it lay before, and may still be read or read into there.
+    for (const InstrId wait : {held.last_run, held.last_read, held.last_write}) {
+      if (wait != InstrId::none) instr.after.push_back(wait);
+    }
+    held.last_run = InstrId::none;
     held.last_read = emit(std::move(instr), time(now_, Slot::read));
     resident_.push_back(bundle);
     plan_.traffic.read_bytes += layout_.bundles[index_of(bundle)].bytes;
@@ -229,7 +232,6 @@ class Planner {
       free_.push_back(page);
     }
     held.stay = StayId::none;
-    held.last_read = InstrId::none;
     resident_.erase(std::find(resident_.begin(), resident_.end(), bundle));
   }
 

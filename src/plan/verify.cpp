@@ -32,6 +32,7 @@ struct BundleLog {
   std::int64_t version = 0;                                         // of the newest bytes
   std::int64_t on_disk = 0;                                         // -1: nothing there
   std::int64_t in_memory = -1;                                      // of the current stay
+  Clock moved{};                                                    // per lane, one past the last move
   std::map<std::int64_t, std::pair<std::int64_t, ValueId>> values;  // begin -> end, value: what the newest bytes hold
 };
 
@@ -92,6 +93,7 @@ class Verifier {
   bool enter() {
     for (const StayId id : plan_.entry.stays) {
       if (!own(id, Clock{}, "the entry")) return false;
+      current_[plan_.stays[index_of(id)].bundle] = id;
       bundles_[index_of(plan_.stays[index_of(id)].bundle)].in_memory = 0;
       bundles_[index_of(plan_.stays[index_of(id)].bundle)].on_disk = -1;
       stays_[index_of(id)].begun = true;
@@ -110,6 +112,7 @@ class Verifier {
     for (const PageId page : stay.pages) {
       if (index_of(page) >= owner_.size()) return fail("page {} is beyond the budget", index_of(page));
       StayId& owner = owner_[index_of(page)];
+      if (owner == id) return fail("stay {} has page {} already", index_of(id), index_of(page));
       if (owner != StayId::none) {
         const Clock& accessed = stays_[index_of(owner)].accessed;
         for (std::size_t lane = 0; lane < lane_count; ++lane) {
@@ -127,6 +130,20 @@ class Verifier {
     return true;
   }
 
+  // A bundle has one address, so it comes to other pages only when nothing can touch those it had.
+  bool leave_address(BundleId bundle, const Clock& start, const std::string& who) {
+    const auto old = current_.find(bundle);
+    if (old == current_.end()) return true;
+    const Clock& accessed = stays_[index_of(old->second)].accessed;
+    for (std::size_t lane = 0; lane < lane_count; ++lane) {
+      if (accessed[lane] > start[lane]) {
+        return fail("{} moves bundle {} to other pages while {} instruction {} may still use it", who, index_of(bundle),
+                    name_of(static_cast<LaneId>(lane)), accessed[lane] - 1);
+      }
+    }
+    return true;
+  }
+
   // A bundle that came back elsewhere has a newer stay; losing a page of the old one is then nothing.
   bool lost_page_matters(StayId old) const {
     const BundleId bundle = plan_.stays[index_of(old)].bundle;
@@ -138,7 +155,7 @@ class Verifier {
     const Instr& instr = plan_.instrs[i];
     const std::string who = fmt::format("{} instruction {}", name_of(instr.lane), position);
     for (const StayId id : instr.begins) {
-      if (!own(id, start, who)) return false;
+      if (!leave_address(plan_.stays[index_of(id)].bundle, start, who) || !own(id, start, who)) return false;
       stays_[index_of(id)] = {true, {}, std::nullopt};
       BundleLog& bundle = bundles_[index_of(plan_.stays[index_of(id)].bundle)];
       current_[plan_.stays[index_of(id)].bundle] = id;
@@ -150,8 +167,8 @@ class Verifier {
     }
     switch (instr.kind) {
       case Instr::Kind::run: return check_run(instr, who);
-      case Instr::Kind::read: return check_read(instr, who);
-      case Instr::Kind::write: return check_write(instr, who);
+      case Instr::Kind::read: return check_disk(instr, start, position, who) && check_read(instr, who);
+      case Instr::Kind::write: return check_disk(instr, start, position, who) && check_write(instr, who);
     }
     return true;
   }
@@ -167,7 +184,10 @@ class Verifier {
   bool access(StayId id, const Clock& start, std::size_t lane, std::int32_t position, bool writes,
               const std::string& who) {
     StayLog& log = stays_[index_of(id)];
-    if (!log.begun) return fail("{} touches stay {} outside its time", who, index_of(id));
+    const auto current = current_.find(plan_.stays[index_of(id)].bundle);
+    if (!log.begun || current == current_.end() || current->second != id) {
+      return fail("{} touches stay {} outside its time", who, index_of(id));
+    }
     for (const PageId page : plan_.stays[index_of(id)].pages) {
       if (owner_[index_of(page)] != id) return fail("{} touches page {} of another stay", who, index_of(page));
     }
@@ -179,6 +199,21 @@ class Verifier {
     }
     if (writes) log.last_write = {lane, position};
     log.accessed[lane] = position + 1;
+    return true;
+  }
+
+  // A copy on disk is written by one move at a time, and read by none meanwhile.
+  bool check_disk(const Instr& instr, const Clock& start, std::int32_t position, const std::string& who) {
+    const BundleId id = plan_.stays[index_of(instr.stays.front())].bundle;
+    Clock& moved = bundles_[index_of(id)].moved;
+    for (const LaneId lane : {LaneId::read, LaneId::write}) {
+      const auto l = static_cast<std::size_t>(lane);
+      if ((instr.kind == Instr::Kind::write || lane == LaneId::write) && moved[l] > start[l]) {
+        return fail("{} does not wait for {} instruction {} of bundle {}", who, name_of(lane), moved[l] - 1,
+                    index_of(id));
+      }
+    }
+    moved[static_cast<std::size_t>(instr.lane)] = position + 1;
     return true;
   }
 

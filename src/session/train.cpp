@@ -165,6 +165,7 @@ class TrainingRun {
     record.tokens = targets;
     record.step_seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
     record.tokens_per_second = static_cast<double>(targets) / record.step_seconds;
+    record.stall_seconds = report.stalled_seconds;
     record.rss_bytes = rss_bytes();
     record.disk_read_bytes = report.traffic.read_bytes;
     record.disk_write_bytes = report.traffic.write_bytes;

@@ -52,6 +52,7 @@ std::string json_of(const StepRecord& r) {
   append(json, "tokens", r.tokens);
   append(json, "step_seconds", r.step_seconds);
   append(json, "tokens_per_second", r.tokens_per_second);
+  append(json, "stall_seconds", r.stall_seconds);
   append(json, "rss_bytes", r.rss_bytes);
   append(json, "disk_read_bytes", r.disk_read_bytes);
   append(json, "disk_write_bytes", r.disk_write_bytes);

@@ -1,0 +1,163 @@
+#include "limits.h"
+
+#include <fcntl.h>
+#include <immintrin.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "device/thread_pool.h"
+#include "executor/kernel_table.h"
+#include "ops/linear/cpu.h"
+#include "ops/linear/linear.h"
+#include "ops/matmul/matmul.h"
+#include "store/io.h"
+
+namespace spillway::bench {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+template <typename Work>
+double on_threads(int threads, const Work& work) {  // seconds
+  const auto start = SteadyClock::now();
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back(work, t);
+  work(0);
+  for (std::thread& other : others) other.join();
+  return seconds_since(start);
+}
+
+[[gnu::target("avx512f,avx512bf16")]] double dot_products(std::int64_t rounds) {
+  __m512 sums[12];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  __m512bh a = {};
+  __m512bh b = {};
+  asm volatile("" : "+v"(a), "+v"(b));
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, a, b);
+  }
+  for (const __m512& sum : sums) asm volatile("" : : "v"(sum));
+  return 12.0 * 64 * static_cast<double>(rounds);
+}
+
+[[gnu::target("avx2,fma")]] double multiply_adds(std::int64_t rounds) {
+  __m256 sums[12];
+  for (__m256& sum : sums) sum = _mm256_setzero_ps();
+  __m256 a = _mm256_set1_ps(1e-3F);
+  asm volatile("" : "+x"(a));
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(a, a, sum);
+  }
+  for (const __m256& sum : sums) asm volatile("" : : "x"(sum));
+  return 12.0 * 16 * static_cast<double>(rounds);
+}
+
+}  // namespace
+
+double matrix_rate_bf16(int threads) {
+  constexpr std::int64_t rounds = 10'000'000;
+  const bool bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+  std::vector<double> flops(static_cast<std::size_t>(threads));
+  const double seconds = on_threads(threads, [&](int t) {
+    flops[static_cast<std::size_t>(t)] = bf16 ? dot_products(rounds) : multiply_adds(rounds);
+  });
+  double total = 0;
+  for (const double part : flops) total += part;
+  return total / seconds;
+}
+
+double product_rate_bf16(int threads) {
+  const KernelKey key{&linear_spec,
+                      {{"weight_out_in", std::int64_t{1}}},
+                      {{DType::bf16, 1024, 768}, {DType::bf16, 3072, 768}, {DType::f32, 0, 0}},
+                      {{DType::bf16, 1024, 3072}}};
+  const std::unique_ptr<Kernel> kernel = make_linear_cpu(key);
+  const AlignedBytes x(key.reads[0].bytes());
+  const AlignedBytes w(key.reads[1].bytes());
+  const AlignedBytes y(key.writes[0].bytes());
+  const std::int64_t scratch_bytes = round_up(kernel->scratch_bytes(), 4096);
+  const AlignedBytes scratch(scratch_bytes * threads);
+  const std::byte* const reads[] = {x.data(), w.data(), nullptr};
+  std::byte* const writes[] = {y.data()};
+  ThreadPool pool(threads, [](int) { prepare_matmul_thread(); });
+  constexpr int rounds = 40;
+  const auto once = [&] {
+    pool.run(kernel->tasks(), [&](int thread, std::int64_t task) {
+      kernel->run(task,
+                  {reads, writes, {scratch.data() + thread * scratch_bytes, static_cast<std::size_t>(scratch_bytes)}});
+    });
+  };
+  once();
+  const auto start = SteadyClock::now();
+  for (int i = 0; i < rounds; ++i) once();
+  return rounds * 2.0 * 1024 * 768 * 3072 / seconds_since(start);
+}
+
+double memory_bandwidth(int threads) {
+  constexpr std::int64_t bytes = 256 * mib;
+  std::vector<AlignedBytes> from;
+  std::vector<AlignedBytes> to;
+  for (int t = 0; t < threads; ++t) {
+    from.emplace_back(bytes);
+    to.emplace_back(bytes);
+  }
+  constexpr int rounds = 4;
+  const double seconds = on_threads(threads, [&](int t) {
+    const auto at = static_cast<std::size_t>(t);
+    for (int i = 0; i < rounds; ++i) std::memcpy(to[at].data(), from[at].data(), static_cast<std::size_t>(bytes));
+  });
+  return 2.0 * rounds * threads * static_cast<double>(bytes) / seconds;
+}
+
+double disk_mixed_bandwidth(const std::filesystem::path& dir, std::int64_t file_bytes) {
+  const std::string path = (dir / "disk-bench.spill").string();
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600);
+  if (descriptor < 0) throw DeviceError("{}: cannot be opened for direct I/O", path);
+  ::unlink(path.c_str());
+  constexpr std::int64_t block = 4 * mib;
+  const std::int64_t blocks = file_bytes / block;
+  const std::unique_ptr<void, void (*)(void*)> memory(std::aligned_alloc(4096, 16 * block), std::free);
+  std::memset(memory.get(), 1, 16 * block);
+  const std::unique_ptr<IoEngine> engine = make_io_engine({});
+  const int file = engine->add_file(descriptor);
+  std::vector<IoCompletion> done;
+  const auto pass = [&](bool mixed) {
+    const auto start = SteadyClock::now();
+    std::int64_t next = 0;
+    std::int64_t finished = 0;
+    std::vector<std::int64_t> idle;
+    for (std::int64_t i = 0; i < 16; ++i) idle.push_back(i);
+    while (finished < blocks) {
+      for (; !idle.empty() && next < blocks; idle.pop_back(), ++next) {
+        const auto kind = mixed && next % 2 == 0 ? IoRequest::Kind::read : IoRequest::Kind::write;
+        engine->submit({kind, file, next * block, static_cast<std::byte*>(memory.get()) + idle.back() * block, block,
+                        static_cast<std::uint64_t>(idle.back())});
+      }
+      done.clear();
+      engine->wait(done);
+      for (const IoCompletion& completion : done) {
+        if (completion.error != 0) throw DeviceError("{}: {}", path, std::strerror(completion.error));
+        idle.push_back(static_cast<std::int64_t>(completion.tag));
+        ++finished;
+      }
+    }
+    return static_cast<double>(file_bytes) / seconds_since(start);
+  };
+  pass(false);  // reads must find written blocks
+  const double rate = pass(true);
+  ::close(descriptor);
+  return rate;
+}
+
+}  // namespace spillway::bench
