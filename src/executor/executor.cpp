@@ -225,6 +225,7 @@ void Executor::run_op(const BoundProgram& program, OpId op) {
   threads_->run(call.kernel->tasks(), [&](int thread, std::int64_t task) {
     std::byte* scratch = scratch_.data() + thread * scratch_bytes_;
     call.kernel->run(task, {call.reads, call.writes, {scratch, static_cast<std::size_t>(scratch_bytes_)}});
+    check_float_mode();
   });
 }
 

@@ -64,7 +64,7 @@ void clear_numeric_environment(std::vector<std::string>& notes);
 class TrainingSetup {
  public:
   // Reads the model folder's config and headers, not its weights. Throws UserError.
-  explicit TrainingSetup(const TrainOptions& options);
+  explicit TrainingSetup(const TrainOptions& given);
 
   const TrainOptions options;
   std::vector<std::string> notes;
