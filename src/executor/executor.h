@@ -90,6 +90,9 @@ class Executor {
   // The disk thread.
   void disk_thread();
   void run_disk(const Prepared& prepared);
+  bool all_started(const Plan& plan) const;
+  bool ask_for_wake(const Prepared& prepared);
+  void take(const Prepared& prepared, const IoCompletion& completion);
   bool start_moves(const Prepared& prepared, LaneId lane);
   void start_move(const Prepared& prepared, InstrId id);
   void finish_move(const Prepared& prepared, InstrId id);

@@ -1,0 +1,98 @@
+// The executor between runs: bundles brought into memory for loading, saving, and the boundary of the next plan.
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "executor/executor.h"
+
+namespace spillway {
+
+void Executor::bring_in(BundleId bundle) {
+  std::vector<bool> used(static_cast<std::size_t>(pool_->page_count()), false);
+  for (const auto& [other, pages] : in_memory_) {
+    for (const PageId page : pages) used[index_of(page)] = true;
+  }
+  std::vector<PageId> pages;
+  for (std::size_t p = 0; p < used.size() && static_cast<std::int64_t>(pages.size()) < layout_.pages_of(bundle); ++p) {
+    if (!used[p]) pages.push_back(static_cast<PageId>(p));
+  }
+  SPILLWAY_CHECK(static_cast<std::int64_t>(pages.size()) == layout_.pages_of(bundle), "no {} free pages for bundle {}",
+                 layout_.pages_of(bundle), index_of(bundle));
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    pool_->attach(pages[i],
+                  layout_.bundles[index_of(bundle)].address + static_cast<std::int64_t>(i) * layout_.page_bytes);
+  }
+  in_memory_[bundle] = std::move(pages);
+  if (bundle_slots_[index_of(bundle)].empty()) {
+    std::memset(data(bundle), 0, static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
+  } else {
+    move_now(bundle, IoRequest::Kind::read);
+  }
+}
+
+void Executor::write_out(BundleId bundle) {
+  replace_slots(bundle);
+  move_now(bundle, IoRequest::Kind::write);
+  drop_replaced(bundle);
+}
+
+void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
+  std::int32_t left = submit(bundle, kind, 0);
+  std::int64_t left_bytes = layout_.bundles[index_of(bundle)].bytes;
+  IoCompletion failed;
+  std::vector<IoCompletion> completions;
+  while (left > 0) {  // after a failure too: nothing is to be under way when the caller unwinds
+    completions.clear();
+    io_->wait(completions);
+    for (const IoCompletion& completion : completions) {
+      left_bytes -= completion.bytes;
+      if (failed.error == 0) failed = completion;
+      --left;
+    }
+  }
+  if (failed.error != 0 || left_bytes != 0) {
+    throw slots_->failure(bundle_slots_[index_of(bundle)].front(), kind, failed);
+  }
+}
+
+void Executor::visit_piece(PieceId piece, bool changes, const std::function<void(std::byte* data)>& visit) {
+  const Place& place = layout_.piece_places[index_of(piece)];
+  const auto visited =
+      std::find_if(visits_.begin(), visits_.end(), [&](const Visit& entry) { return entry.bundle == place.bundle; });
+  if (visited != visits_.end()) {
+    visited->changed = visited->changed || changes;
+    std::rotate(visited, visited + 1, visits_.end());
+  } else if (!in_memory_.contains(place.bundle)) {
+    end_visit(visited_bundles - 1);
+    bring_in(place.bundle);
+    visits_.push_back({place.bundle, changes});
+  }
+  visit(data(place.bundle) + place.offset_bytes);
+}
+
+// Puts away all but the latest `keep`.
+void Executor::end_visit(std::size_t keep) {
+  while (visits_.size() > keep) {
+    const Visit visit = visits_.front();
+    visits_.erase(visits_.begin());
+    if (visit.changed) write_out(visit.bundle);
+    in_memory_.erase(visit.bundle);
+  }
+}
+
+void Executor::settle(const Plan& plan, const Boundary& boundary) {
+  end_visit(0);
+  std::vector<BundleId> wanted;
+  for (const StayId id : boundary.stays) wanted.push_back(plan.stays[index_of(id)].bundle);
+  for (auto held = in_memory_.begin(); held != in_memory_.end();) {
+    const BundleId bundle = held->first;
+    const bool stays = std::find(wanted.begin(), wanted.end(), bundle) != wanted.end();
+    if (!stays) write_out(bundle);
+    held = stays ? std::next(held) : in_memory_.erase(held);
+  }
+  for (const BundleId bundle : wanted) {
+    if (!in_memory_.contains(bundle)) bring_in(bundle);
+  }
+}
+
+}  // namespace spillway
