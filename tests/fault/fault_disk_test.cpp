@@ -1,0 +1,305 @@
+// Promise 6 for disks: whatever fails, and whenever, one sentence reaches the caller, nothing hangs, and no output is
+// left half written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <csignal>
+#include <map>
+#include <random>
+
+#include "base/error.h"
+#include "executor/executor.h"
+#include "golden/model_folder.h"
+#include "recording_observer.h"
+#include "scratch_folder.h"
+#include "session/feed.h"
+#include "session/session.h"
+#include "session/setup.h"
+#include "store/faulty_io.h"
+
+namespace spillway {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+nlohmann::json tiny_llama() {
+  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 600,
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+}
+
+class FaultDisk : public testing::Test {
+ protected:
+  void SetUp() override {
+    golden::write_model(scratch_ / "model", tiny_llama(), "");
+    golden::write_tokens(scratch_ / "tokens.npy", 600, 600);
+    options_.model = (scratch_ / "model").string();
+    options_.data = {(scratch_ / "tokens.npy").string()};
+    options_.output_dir = (scratch_ / "out").string();
+    options_.max_steps = 2;
+    options_.per_device_train_batch_size = 2;
+    options_.max_seq_len = 32;
+    options_.dtype = "f32";
+    options_.threads = 2;
+    options_.page_size_bytes = 4096;
+    options_.memory_bytes = run_plan(options_).min_memory_bytes;
+  }
+
+  std::map<std::string, std::string> files_of(const std::string& folder) const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch_ / folder)) {
+      if (!entry.is_regular_file()) continue;
+      const std::string name = std::filesystem::relative(entry.path(), scratch_.path()).string();
+      files[name] = scratch_.text_of(name);
+    }
+    return files;
+  }
+
+  // Trains and expects this kind of error, of one sentence that holds `words`.
+  void expect_error(const TrainOptions& options, ExitCode code, const std::vector<std::string>& words) {
+    RecordingObserver observer;
+    try {
+      run_train(options, observer);
+      FAIL() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      for (const std::string& word : words) EXPECT_THAT(error.what(), HasSubstr(word));
+      EXPECT_THAT(error.what(), testing::Not(HasSubstr("\n")));
+    }
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(options.output_dir) / "model.safetensors"));
+  }
+
+  ScratchFolder scratch_;
+  TrainOptions options_;
+};
+
+TEST_F(FaultDisk, AMissingSpillDirectoryIsAUserError) {
+  options_.spill_dir = {(scratch_ / "nowhere").string()};
+  expect_error(options_, ExitCode::user, {"nowhere"});
+}
+
+TEST_F(FaultDisk, ASpillDirectoryThatTakesNoFilesIsAUserError) {
+  for (const std::string directory : {"/proc/self", "/sys/kernel"}) {
+    options_.spill_dir = {directory};
+    expect_error(options_, ExitCode::user, {directory});
+  }
+}
+
+TEST_F(FaultDisk, ASpillDirectoryThatIsAFileIsAUserError) {
+  options_.spill_dir = {scratch_.file("file", "").string()};
+  expect_error(options_, ExitCode::user, {"file"});
+}
+
+// Files of this process end at a size while one of these lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  sighandler_t handler_;
+  rlimit before_{};
+};
+
+TEST_F(FaultDisk, ASpillFileThatMayNotGrowIsADeviceErrorBeforeTheFirstStep) {
+  std::filesystem::create_directory(scratch_ / "spill");
+  options_.spill_dir = {(scratch_ / "spill").string()};
+  const FileSizeLimit limit(64 << 10);
+  expect_error(options_, ExitCode::device, {"spill"});
+}
+
+class SmallFileSystem {
+ public:
+  explicit SmallFileSystem(std::filesystem::path at) : at_(std::move(at)) {
+    std::filesystem::create_directory(at_);
+    mounted_ = mount("tmpfs", at_.c_str(), "tmpfs", 0, "size=256k") == 0;
+    if (!mounted_) why_not_ = std::system_category().message(errno);
+  }
+  ~SmallFileSystem() {
+    if (mounted_) umount2(at_.c_str(), MNT_DETACH);
+  }
+  SmallFileSystem(const SmallFileSystem&) = delete;
+  SmallFileSystem& operator=(const SmallFileSystem&) = delete;
+  bool mounted() const { return mounted_; }
+  const std::string& why_not() const { return why_not_; }
+
+ private:
+  std::filesystem::path at_;
+  bool mounted_ = false;
+  std::string why_not_;
+};
+
+TEST_F(FaultDisk, AFullSpillDirectoryIsADeviceErrorThatSaysWhatIsNeeded) {
+  const SmallFileSystem small(scratch_ / "small");
+  if (!small.mounted()) GTEST_SKIP() << "mounting a small file system is not allowed here: " << small.why_not();
+  options_.spill_dir = {(scratch_ / "small").string()};
+  expect_error(options_, ExitCode::device, {"small", "256 KiB free", "--spill-dir"});
+}
+
+TEST_F(FaultDisk, AnOutputFolderThatHoldsARunIsRefusedAndUntouched) {
+  RecordingObserver observer;
+  run_train(options_, observer);
+  const auto before = files_of("out");
+  EXPECT_GE(before.size(), 3U);
+  try {
+    run_train(options_, observer);
+    FAIL() << "nothing was thrown";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("out"), HasSubstr("already holds")));
+  }
+  EXPECT_TRUE(files_of("out") == before);
+}
+
+TEST_F(FaultDisk, AFolderThatHoldsAModelIsRefusedAndUntouched) {
+  options_.output_dir = options_.model;
+  const auto before = files_of("model");
+  RecordingObserver observer;
+  EXPECT_THROW(run_train(options_, observer), UserError);
+  EXPECT_TRUE(files_of("model") == before);
+}
+
+// --- Requests that fail in the middle ---
+
+// Counts what goes through it.
+class CountingEngine final : public IoEngine {
+ public:
+  CountingEngine(std::unique_ptr<IoEngine> inner, std::int64_t& count) : inner_(std::move(inner)), count_(count) {}
+  int add_file(int descriptor) override { return inner_->add_file(descriptor); }
+  void submit(const IoRequest& request) override {
+    ++count_;
+    inner_->submit(request);
+  }
+  void wait(std::vector<IoCompletion>& done) override { inner_->wait(done); }
+  void wake() override { inner_->wake(); }
+  int flush(int file) override { return inner_->flush(file); }
+  std::string describe() const override { return inner_->describe(); }
+
+ private:
+  std::unique_ptr<IoEngine> inner_;
+  std::int64_t& count_;
+};
+
+struct Engine {
+  const char* name;
+  bool allow_uring;
+};
+void PrintTo(const Engine& engine, std::ostream* out) { *out << engine.name; }
+
+class FaultRequests : public FaultDisk, public testing::WithParamInterface<Engine> {
+ protected:
+  // Load, two steps, save: everything a run asks of the disk. What it computes does not matter here.
+  void run_with(const decltype(ExecutorOptions::wrap_io)& wrap, const std::filesystem::path& output) {
+    ExecutorOptions execution;
+    execution.threads = 2;
+    execution.spill_dirs = {scratch_.path()};
+    execution.io.allow_uring = GetParam().allow_uring;
+    execution.wrap_io = wrap;
+    Executor executor(setup_->planned.layout, setup_->planned.programs, setup_->planned.plans, setup_->kernels,
+                      execution);
+    const Plan& plan = setup_->planned.plans.front();
+    executor.settle(plan, plan.entry);
+    load_weights(executor, setup_->planned.layout, setup_->model, setup_->folder, setup_->files);
+    set_frequencies(executor, 0, setup_->training.inverse_frequencies, setup_->config.model);
+    for (int step = 0; step < 2; ++step) executor.run(plan);
+    std::filesystem::create_directories(output);
+    save_model(executor, setup_->planned.layout, setup_->model, setup_->folder, setup_->files, output);
+  }
+
+  void SetUp() override {
+    FaultDisk::SetUp();
+    setup_.emplace(options_);
+    ASSERT_TRUE(setup_->planned.fits());
+  }
+
+  std::int64_t count_requests() {
+    std::int64_t count = 0;
+    run_with([&](auto inner) { return std::make_unique<CountingEngine>(std::move(inner), count); },
+             scratch_ / "counted");
+    return count;
+  }
+
+  std::optional<TrainingSetup> setup_;
+};
+
+TEST_P(FaultRequests, AFailureAtAnyRequestReachesTheCallerAsOneSentence) {
+  const std::int64_t requests = count_requests();
+  ASSERT_GT(requests, 100) << "the budget is small enough that things move";
+  constexpr std::uint64_t seed = 20240601;
+  RecordProperty("seed", std::to_string(seed));
+  std::mt19937_64 random(seed);
+  std::map<std::string, int> verbs;
+  for (int i = 0; i < 40; ++i) {
+    IoFaults faults;
+    // The first of each thing, the last, and any between.
+    faults.fail_at = i == 0 ? 0 : i == 1 ? requests - 1 : static_cast<std::int64_t>(random() % requests);
+    faults.error = i % 2 == 0 ? EIO : ENOSPC;
+    faults.fail_after = random() % 2 == 0;
+    faults.delay_share = random() % 2 == 0 ? 0.3 : 0.0;
+    faults.seed = random();
+    SCOPED_TRACE(fmt::format("seed {}: request {} of {}, {}", seed, faults.fail_at, requests, faults.error));
+    const std::filesystem::path output = scratch_ / ("out" + std::to_string(i));
+    std::int64_t count = 0;
+    std::string what;
+    try {
+      run_with(
+          [&](auto inner) {
+            return std::make_unique<CountingEngine>(make_faulty_engine(std::move(inner), faults), count);
+          },
+          output);
+    } catch (const DeviceError& error) {
+      what = error.what();
+    }
+    // How many requests a move is depends on how its slots lie, so the last numbers are not always reached.
+    ASSERT_EQ(!what.empty(), count > faults.fail_at) << what;
+    EXPECT_EQ(std::filesystem::exists(output / "model.safetensors"), what.empty());
+    if (what.empty()) continue;
+    ++verbs[what.substr(0, what.find(' '))];
+    EXPECT_THAT(what, AllOf(HasSubstr(scratch_.path().string()), HasSubstr("--spill-dir"),
+                            HasSubstr(std::system_category().message(faults.error)), testing::Not(HasSubstr("\n"))));
+  }
+  EXPECT_GT(verbs["reading"], 5);
+  EXPECT_GT(verbs["writing"], 5);
+}
+
+TEST_P(FaultRequests, ATransferThatEndsEarlyIsAFailure) {
+  constexpr std::uint64_t seed = 77;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    IoFaults faults;
+    faults.short_share = 0.02;
+    faults.seed = seed + i;
+    SCOPED_TRACE(fmt::format("seed {}", faults.seed));
+    const auto wrap = [&](auto inner) { return make_faulty_engine(std::move(inner), faults); };
+    EXPECT_THROW(run_with(wrap, scratch_ / "short"), DeviceError);
+  }
+}
+
+TEST_P(FaultRequests, CompletionsInAnotherOrderChangeNothing) {
+  const auto weights = [&](const char* name, double delay_share) {
+    IoFaults faults;
+    faults.delay_share = delay_share;
+    run_with([&](auto inner) { return make_faulty_engine(std::move(inner), faults); }, scratch_ / name);
+    return scratch_.text_of(std::string(name) + "/model.safetensors");
+  };
+  const std::string expected = weights("in_order", 0.0);
+  EXPECT_FALSE(expected.empty());
+  EXPECT_TRUE(weights("out_of_order", 0.5) == expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, FaultRequests, testing::Values(Engine{"uring", true}, Engine{"threads", false}),
+                         [](const testing::TestParamInfo<Engine>& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace spillway

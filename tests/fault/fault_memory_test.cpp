@@ -1,0 +1,240 @@
+// Promise 1, from outside: the command is started under a budget, and the kernel says what it used.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <optional>
+
+#include "base/bytes.h"
+#include "device/memory_info.h"
+#include "golden/model_folder.h"
+#include "scratch_folder.h"
+
+namespace spillway {
+namespace {
+
+using testing::HasSubstr;
+
+// Large enough that the budget decides what moves; the state is about 80 MiB in f32.
+nlohmann::json small_llama() {
+  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 4000,
+    "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+}
+
+struct Ended {
+  int exit_code = -1;  // -1: by a signal
+  int signal = 0;
+  std::int64_t peak_rss_bytes = 0;
+  std::string out;
+  std::string err;
+};
+
+// A control group with a memory limit, for one process; v1 or v2, where this process may make one.
+class MemoryGroup {
+ public:
+  explicit MemoryGroup(std::int64_t limit_bytes) {
+    for (const auto& [controller, limit_file] : {std::pair("memory", "memory.limit_in_bytes"), {"", "memory.max"}}) {
+      const std::optional<std::filesystem::path> parent = own_group(controller);
+      if (!parent) continue;
+      std::error_code error;
+      path_ = *parent / ("spillway-test-" + std::to_string(getpid()));
+      if (!std::filesystem::create_directory(path_, error)) {
+        why_not_ = "a control group cannot be made: " + error.message();
+        continue;
+      }
+      made_ = true;
+      if (std::filesystem::exists(path_ / limit_file) && write(limit_file, std::to_string(limit_bytes))) {
+        limited_ = true;
+        return;
+      }
+      why_not_ = "the control group takes no memory limit";
+      remove();
+    }
+  }
+  ~MemoryGroup() { remove(); }
+  MemoryGroup(const MemoryGroup&) = delete;
+  MemoryGroup& operator=(const MemoryGroup&) = delete;
+
+  bool limited() const { return limited_; }
+  const std::string& why_not() const { return why_not_; }
+  std::string processes_file() const { return path_ / "cgroup.procs"; }
+
+ private:
+  // The directory of this process's group under the controller; "" is the unified hierarchy.
+  static std::optional<std::filesystem::path> own_group(const std::string& controller) {
+    std::ifstream file("/proc/self/cgroup");
+    for (std::string line; std::getline(file, line);) {
+      const std::size_t first = line.find(':');
+      const std::size_t second = line.find(':', first + 1);
+      if (second == std::string::npos || line.substr(first + 1, second - first - 1) != controller) continue;
+      const std::filesystem::path root = std::filesystem::path("/sys/fs/cgroup") / controller;
+      const std::filesystem::path own = root / line.substr(second + 2);
+      if (std::filesystem::exists(own / "cgroup.procs")) return own;
+      if (std::filesystem::exists(root / "cgroup.procs")) return root;
+    }
+    return std::nullopt;
+  }
+
+  bool write(const std::string& name, const std::string& text) const {
+    std::ofstream file(path_ / name);
+    file << text << std::flush;
+    return file.good();
+  }
+
+  // The kernel takes a moment to let go of a process that has ended.
+  void remove() {
+    for (int i = 0; made_ && i < 100; ++i) {
+      made_ = ::rmdir(path_.c_str()) != 0;
+      if (made_) ::usleep(10000);
+    }
+  }
+
+  std::filesystem::path path_;
+  bool made_ = false;
+  bool limited_ = false;
+  std::string why_not_ = "there are no control groups";
+};
+
+class FaultMemory : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    golden::write_model(scratch_ / "model", small_llama(), "");
+    golden::write_tokens(scratch_ / "tokens.npy", 3000, 4000);
+  }
+
+  // What follows `spillway`; plan and train are asked the same.
+  std::vector<std::string> arguments(const std::string& verb, std::int64_t memory_bytes) {
+    std::vector<std::string> words = {verb,
+                                      "--model",
+                                      (scratch_ / "model").string(),
+                                      "--data",
+                                      (scratch_ / "tokens.npy").string(),
+                                      "--output-dir",
+                                      (scratch_ / ("out" + std::to_string(runs_++))).string(),
+                                      "--max-steps",
+                                      "2",
+                                      "--per-device-train-batch-size",
+                                      "2",
+                                      "--gradient-accumulation-steps",
+                                      "2",
+                                      "--max-seq-len",
+                                      "64",
+                                      "--threads",
+                                      "2",
+                                      "--dtype",
+                                      GetParam()};
+    if (memory_bytes > 0) words.insert(words.end(), {"--memory", std::to_string(memory_bytes)});
+    if (verb == "plan") words.emplace_back("--json");
+    return words;
+  }
+
+  Ended run(const std::vector<std::string>& words, const MemoryGroup* group = nullptr) {
+    std::vector<char*> argv{const_cast<char*>(SPILLWAY_BINARY)};
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    const std::string out = (scratch_ / "stdout").string();
+    const std::string err = (scratch_ / "stderr").string();
+    const std::string processes = group != nullptr ? group->processes_file() : "";
+    const pid_t child = ::fork();
+    if (child == 0) become(argv, out, err, processes);
+    int status = 0;
+    rusage usage{};
+    ::wait4(child, &status, 0, &usage);
+    Ended ended;
+    if (WIFEXITED(status)) ended.exit_code = WEXITSTATUS(status);
+    if (WIFSIGNALED(status)) ended.signal = WTERMSIG(status);
+    // Counts what this process had when it forked too, which is less.
+    ended.peak_rss_bytes = usage.ru_maxrss * kib;
+    ended.out = scratch_.text_of("stdout");
+    ended.err = scratch_.text_of("stderr");
+    return ended;
+  }
+
+  nlohmann::json plan(std::int64_t memory_bytes) {
+    const Ended ended = run(arguments("plan", memory_bytes));
+    EXPECT_THAT(ended.exit_code, testing::AnyOf(0, 3)) << ended.err;
+    return nlohmann::json::parse(ended.out);
+  }
+
+  std::vector<std::int64_t> budgets() {
+    const nlohmann::json report = plan(0);
+    const std::int64_t smallest = report["min_memory_bytes"];
+    const std::int64_t in_memory = report["in_memory_bytes"];
+    EXPECT_GT(in_memory, smallest + 20 * mib);
+    return {smallest, (smallest + in_memory) / 2, in_memory};
+  }
+
+  ScratchFolder scratch_;
+  int runs_ = 0;
+
+ private:
+  // In the child: only calls that are safe after fork.
+  [[noreturn]] static void become(const std::vector<char*>& argv, const std::string& out, const std::string& err,
+                                  const std::string& processes) {
+    if (!processes.empty()) {
+      const int group = ::open(processes.c_str(), O_WRONLY | O_CLOEXEC);
+      if (group < 0 || ::write(group, "0", 1) != 1) ::_exit(99);
+    }
+    const int to_out = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const int to_err = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ::dup2(to_out, STDOUT_FILENO);
+    ::dup2(to_err, STDERR_FILENO);
+    ::execv(argv.front(), argv.data());
+    ::_exit(98);
+  }
+};
+
+TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudget) {
+  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
+  for (const std::int64_t budget : budgets()) {
+    const Ended ended = run(arguments("train", budget));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    ASSERT_LT(peak_rss_bytes(), budget) << "the test itself must be small for the kernel's figure to be the child's";
+    EXPECT_LE(ended.peak_rss_bytes, budget) << "of " << format_bytes(budget);
+  }
+}
+
+TEST_P(FaultMemory, PlanSaysFitsForExactlyTheBudgetsAtWhichTrainRuns) {
+  const std::int64_t smallest = budgets().front();
+  for (const std::int64_t budget : {smallest / 4, smallest - 1 * mib, smallest, smallest + 1 * mib, smallest * 2}) {
+    const nlohmann::json report = plan(budget);
+    const Ended ended = run(arguments("train", budget));
+    EXPECT_EQ(report["fits"].get<bool>(), ended.exit_code == 0) << format_bytes(budget) << "\n" << ended.err;
+    EXPECT_EQ(report["fits"].get<bool>(), budget >= smallest);
+    EXPECT_EQ(report["min_memory_bytes"].get<std::int64_t>(), smallest) << "whatever the budget";
+  }
+}
+
+TEST_P(FaultMemory, ATooSmallBudgetIsRefusedWithTheSmallestThatWorks) {
+  const std::int64_t smallest = budgets().front();
+  for (const std::string verb : {"train", "plan"}) {
+    const std::vector<std::string> words = arguments(verb, smallest - 1 * mib);
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.exit_code, 3);
+    EXPECT_THAT(ended.err, HasSubstr(format_bytes(smallest)));
+    EXPECT_FALSE(std::filesystem::exists(words[6])) << "nothing is written";
+  }
+}
+
+TEST_P(FaultMemory, IsNotKilledUnderALimitOfTheSameSize) {
+  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
+  for (const std::int64_t budget : budgets()) {
+    const MemoryGroup group(budget);
+    if (!group.limited()) GTEST_SKIP() << group.why_not();
+    const Ended ended = run(arguments("train", budget), &group);
+    EXPECT_EQ(ended.signal, 0) << "killed at " << format_bytes(budget);
+    EXPECT_EQ(ended.exit_code, 0) << format_bytes(budget) << ": " << ended.err;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, FaultMemory, testing::Values("f32", "bf16"),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,178 @@
+// Programs for tests of the plan: ops without meaning over state and local values, of every shape the layout and the
+// planner tell apart. All sizes are multiples of 256 bytes.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "plan/layout.h"
+#include "program/spec.h"
+
+namespace spillway {
+
+inline OpSpec spec_without_meaning(std::string_view name, std::vector<Share> shares) {
+  OpSpec spec;
+  spec.name = name;
+  spec.shares = std::move(shares);
+  return spec;
+}
+inline const OpSpec mix_spec = spec_without_meaning("mix", {});
+inline const OpSpec in_place_spec = spec_without_meaning("in_place", {{0, 0}});
+inline const OpSpec update_spec = spec_without_meaning("update", {});
+
+class RandomPrograms {
+ public:
+  explicit RandomPrograms(std::uint64_t seed) : random_(seed) {
+    const int tensors = between(3, 8);
+    for (int t = 0; t < tensors; ++t) {
+      const bool large = chance(0.2);
+      Tensor tensor;
+      tensor.name = "tensor" + std::to_string(t);
+      tensor.rows = large ? between(65, 200) : between(1, 40);
+      tensor.cols = large ? 1024 : 64 * between(1, 6);
+      state_.add(tensor, reduction_block_elements);
+    }
+    page_bytes_ = std::int64_t{4096} << between(0, 4);
+    make_program(step_, true);
+    make_program(look_, false);
+  }
+
+  const State& state() const { return state_; }
+  const Program& step() const { return step_; }  // changes state
+  const Program& look() const { return look_; }  // only reads it
+  std::vector<const Program*> programs() const { return {&step_, &look_}; }
+  std::int64_t page_bytes() const { return page_bytes_; }
+  Layout layout() const { return lay_out(programs(), state_, page_bytes_); }
+
+ private:
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
+  }
+  int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  bool chance(double share) { return std::uniform_real_distribution<double>(0, 1)(random_) < share; }
+
+  ValueId add(Program& program, ValueType type, ValueKind kind, PieceId piece = PieceId::none) {
+    program.values.push_back({type, kind, piece});
+    return static_cast<ValueId>(program.values.size() - 1);
+  }
+
+  void enter_state(Program& program) {
+    versions_.clear();
+    for (std::size_t p = 0; p < state_.pieces().size(); ++p) {
+      const Piece& piece = state_.pieces()[p];
+      const Tensor& tensor = state_.tensor(piece.tensor);
+      versions_.push_back(add(program, {tensor.dtype, piece.row_end - piece.row_begin, tensor.cols},
+                              ValueKind::state_in, static_cast<PieceId>(p)));
+    }
+  }
+
+  // A tensor whose pieces are all as the step found them is read whole; otherwise one piece.
+  Operand any_state() {
+    const auto tensor = static_cast<TensorId>(between(0, static_cast<int>(state_.tensors().size()) - 1));
+    const std::size_t first = index_of(state_.first_piece(tensor));
+    const auto count = static_cast<std::size_t>(state_.piece_count(tensor));
+    bool whole = true;
+    for (std::size_t i = 1; i < count; ++i) {
+      whole = whole && index_of(versions_[first + i]) == index_of(versions_[first]) + i;
+    }
+    if (whole) return {versions_[first], static_cast<std::int32_t>(count)};
+    return {versions_[first + static_cast<std::size_t>(between(0, static_cast<int>(count) - 1))], 1};
+  }
+
+  void make_program(Program& program, bool changes_state) {
+    enter_state(program);
+    locals_.clear();
+    locals_.push_back({add(program, {DType::f32, 4, 64}, ValueKind::input), 1});
+    const int ops = between(20, 70);
+    for (int i = 0; i < ops; ++i) {
+      if (chance(0.35)) ++label_.layer;
+      if (changes_state && chance(0.15)) {
+        add_update(program);
+      } else if (chance(0.1)) {
+        add_parts(program);
+      } else if (chance(0.2)) {
+        add_in_place(program);
+      } else {
+        add_mix(program);
+      }
+    }
+    Op last{&mix_spec, {}, {any_local()}, {{add(program, {DType::f32, 1, 64}, ValueKind::output), 1}}, label_};
+    program.ops.push_back(last);
+  }
+
+  // Old values are read too, so that lifetimes are of all lengths.
+  Operand any_local() {
+    const int count = static_cast<int>(locals_.size());
+    const int from = chance(0.7) ? std::max(0, count - 4) : 0;
+    return locals_[static_cast<std::size_t>(between(from, count - 1))];
+  }
+
+  ValueType any_type() { return {DType::f32, chance(0.3) ? between(40, 400) : between(1, 40), 64}; }
+
+  void add_mix(Program& program) {
+    Op op{&mix_spec, {}, {}, {}, label_};
+    for (int i = between(0, 2); i >= 0; --i) op.reads.push_back(any_local());
+    for (int i = between(0, 2); i > 0; --i) op.reads.push_back(any_state());
+    if (chance(0.1)) op.reads.push_back({});
+    for (int i = between(0, 1); i >= 0; --i) {
+      op.writes.push_back({add(program, any_type(), ValueKind::local), 1});
+      locals_.push_back(op.writes.back());
+    }
+    program.ops.push_back(op);
+  }
+
+  void add_in_place(Program& program) {
+    const Operand read = any_local();
+    const Operand write{static_cast<ValueId>(program.values.size()), read.count};
+    for (std::size_t k = 0; k < static_cast<std::size_t>(read.count); ++k) {
+      add(program, program.values[index_of(read.first) + k].type, ValueKind::local);
+    }
+    // The old value is mostly not read again; the layout must notice when it is.
+    if (chance(0.8)) std::erase(locals_, read);
+    locals_.push_back(write);
+    program.ops.push_back({&in_place_spec, {}, {read}, {write}, label_});
+  }
+
+  // One matrix whose parts several ops write.
+  void add_parts(Program& program) {
+    const Operand whole{static_cast<ValueId>(program.values.size()), between(2, 4)};
+    for (std::int32_t i = 0; i < whole.count; ++i) add(program, any_type(), ValueKind::local);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(whole.count); ++i) {
+      const Operand part{static_cast<ValueId>(index_of(whole.first) + i), 1};
+      program.ops.push_back({&mix_spec, {}, {any_local()}, {part}, label_});
+      if (chance(0.3)) ++label_.layer;
+    }
+    locals_.push_back(whole);
+  }
+
+  void add_update(Program& program) {
+    const auto piece = static_cast<std::size_t>(between(0, static_cast<int>(versions_.size()) - 1));
+    const Operand old{versions_[piece], 1};
+    versions_[piece] = add(program, program.value(old.first).type, ValueKind::state_out, static_cast<PieceId>(piece));
+    program.ops.push_back({&update_spec, {}, {old, any_local()}, {{versions_[piece], 1}}, label_});
+  }
+
+  std::mt19937_64 random_;
+  State state_;
+  Program step_;
+  Program look_;
+  std::int64_t page_bytes_ = 0;
+  Label label_{Phase::forward, 0, -1, "part", 0};
+  std::vector<ValueId> versions_;  // the newest value of each piece
+  std::vector<Operand> locals_;
+};
+
+// Page counts from the smallest to where nothing moves.
+inline std::vector<std::int64_t> page_counts(std::int64_t smallest, std::int64_t in_memory) {
+  std::vector<std::int64_t> counts;
+  for (const int share : {0, 2, 5, 10, 20, 35, 50, 75, 90, 100}) {
+    const std::int64_t count = smallest + std::max<std::int64_t>(0, in_memory - smallest) * share / 100;
+    if (counts.empty() || counts.back() != count) counts.push_back(count);
+  }
+  return counts;
+}
+
+}  // namespace spillway

@@ -1,0 +1,188 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "plan/plan.h"
+#include "random_program.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::uint64_t first_seed = 7000;
+
+std::set<BundleId> bundles_of(const Plan& plan, const Boundary& boundary) {
+  std::set<BundleId> bundles;
+  for (const StayId stay : boundary.stays) bundles.insert(plan.stays[index_of(stay)].bundle);
+  return bundles;
+}
+
+std::int64_t moves_of(const Plan& plan, Instr::Kind kind) {
+  return std::count_if(plan.instrs.begin(), plan.instrs.end(), [&](const Instr& i) { return i.kind == kind; });
+}
+
+std::int64_t moved_bytes(const Plan& plan, const Layout& layout, Instr::Kind kind) {
+  std::int64_t bytes = 0;
+  for (const Instr& instr : plan.instrs) {
+    if (instr.kind != kind) continue;
+    bytes += layout.bundles[index_of(plan.stays[index_of(instr.stays.front())].bundle)].bytes;
+  }
+  return bytes;
+}
+
+std::int64_t pages_at(const Plan& plan, const Boundary& boundary) {
+  std::int64_t pages = 0;
+  for (const StayId stay : boundary.stays) pages += std::ssize(plan.stays[index_of(stay)].pages);
+  return pages;
+}
+
+// What loading and saving need free at a boundary.
+std::int64_t largest_state_bundle_pages(const Layout& layout) {
+  std::int64_t pages = 0;
+  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
+    pages = std::max(pages, layout.pages_of(static_cast<BundleId>(b)));
+  }
+  return pages;
+}
+
+template <typename Visit>
+void for_each_step_plan(const Visit& visit) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+    const RandomPrograms programs(seed);
+    const Layout layout = programs.layout();
+    for (const std::int64_t pages : page_counts(smallest_pages(layout), in_memory_pages(layout, 0))) {
+      SCOPED_TRACE(fmt::format("seed {}, {} pages", seed, pages));
+      visit(programs, layout, make_plan(layout, 0, pages, nullptr));
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(PlanPlanner, NothingMovesWhereEverythingFits) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + 100; ++seed) {
+    const RandomPrograms programs(seed);
+    const Layout layout = programs.layout();
+    const std::int64_t pages = std::max(in_memory_pages(layout, 0), in_memory_pages(layout, 1));
+    const Plan step = make_plan(layout, 0, pages, nullptr);
+    const std::set<BundleId> boundary = bundles_of(step, step.entry);
+    const Residents residents(boundary.begin(), boundary.end());
+    const Plan look = make_plan(layout, 1, pages, &residents);
+    for (const Plan* plan : {&step, &look}) {
+      EXPECT_TRUE(plan->lanes[1].empty() && plan->lanes[2].empty()) << "seed " << seed;
+      EXPECT_EQ(plan->traffic.read_bytes + plan->traffic.write_bytes, 0);
+      EXPECT_EQ(std::ssize(plan->entry.stays), layout.state_bundles) << "all state is in memory";
+    }
+    EXPECT_EQ(disk_slots_for(layout, std::vector{step, look}), 0);
+  }
+}
+
+TEST(PlanPlanner, SomethingMovesInTheSmallestBudget) {
+  int moving = 0;
+  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+    const RandomPrograms programs(seed);
+    const Layout layout = programs.layout();
+    const std::int64_t smallest = smallest_pages(layout);
+    if (smallest >= in_memory_pages(layout, 0)) continue;
+    const Plan plan = make_plan(layout, 0, smallest, nullptr);
+    EXPECT_LE(plan.peak_pages, smallest);
+    EXPECT_GT(disk_slots_for(layout, std::vector{plan}), 0) << "seed " << seed;
+    moving += plan.traffic.read_bytes > 0 ? 1 : 0;
+  }
+  EXPECT_GT(moving, 30);
+}
+
+TEST(PlanPlanner, FewerPagesThanALargestSegmentAreABrokenInvariant) {
+  const RandomPrograms programs(first_seed);
+  const Layout layout = programs.layout();
+  std::int64_t largest = 0;
+  for (const auto& uses : layout.programs[0].uses) {
+    std::int64_t pages = 0;
+    for (const Use& use : uses) pages += layout.pages_of(use.bundle);
+    largest = std::max(largest, pages);
+  }
+  EXPECT_GE(smallest_pages(layout), largest);
+  EXPECT_DEATH(make_plan(layout, 0, largest - 1, nullptr), "does not fit");
+}
+
+TEST(PlanPlanner, TrafficIsTheSumOfTheMoves) {
+  for_each_step_plan([](const RandomPrograms&, const Layout& layout, const Plan& plan) {
+    EXPECT_EQ(plan.traffic.read_bytes, moved_bytes(plan, layout, Instr::Kind::read));
+    EXPECT_EQ(plan.traffic.write_bytes, moved_bytes(plan, layout, Instr::Kind::write));
+    EXPECT_EQ(std::ssize(plan.lanes[1]), moves_of(plan, Instr::Kind::read));
+    EXPECT_EQ(std::ssize(plan.lanes[2]), moves_of(plan, Instr::Kind::write));
+  });
+}
+
+TEST(PlanPlanner, TheExitHoldsWhatTheEntryHoldsAndLeavesRoomToVisit) {
+  for_each_step_plan([](const RandomPrograms&, const Layout& layout, const Plan& plan) {
+    EXPECT_EQ(bundles_of(plan, plan.entry), bundles_of(plan, plan.exit));
+    const std::int64_t visited = std::min<std::int64_t>(visited_bundles, layout.state_bundles);
+    EXPECT_LE(pages_at(plan, plan.exit) + visited * largest_state_bundle_pages(layout), plan.pages);
+    EXPECT_LE(plan.peak_pages, plan.pages);
+  });
+}
+
+TEST(PlanPlanner, OpsRunInTheOrderOfTheProgramEachOnce) {
+  for_each_step_plan([](const RandomPrograms& programs, const Layout&, const Plan& plan) {
+    ASSERT_EQ(plan.lanes[0].size(), programs.step().ops.size());
+    for (std::size_t i = 0; i < plan.lanes[0].size(); ++i) {
+      EXPECT_EQ(index_of(plan.instrs[index_of(plan.lanes[0][i])].op), i);
+    }
+  });
+}
+
+TEST(PlanPlanner, HoldsExactlyTheResidentsItIsGiven) {
+  for_each_step_plan([](const RandomPrograms& programs, const Layout& layout, const Plan& step) {
+    const std::set<BundleId> boundary = bundles_of(step, step.entry);
+    const Residents residents(boundary.begin(), boundary.end());
+    for (const std::int32_t program : {0, 1}) {
+      const Plan plan = make_plan(layout, program, step.pages, &residents);
+      EXPECT_EQ(bundles_of(plan, plan.entry), boundary);
+      EXPECT_EQ(bundles_of(plan, plan.exit), boundary);
+      EXPECT_EQ(verify(plan, layout, *programs.programs()[static_cast<std::size_t>(program)]), "");
+    }
+    const Residents nobody;
+    const Plan bare = make_plan(layout, 0, step.pages, &nobody);
+    EXPECT_TRUE(bare.entry.stays.empty() && bare.exit.stays.empty());
+    EXPECT_EQ(verify(bare, layout, programs.step()), "");
+  });
+}
+
+TEST(PlanPlanner, IsAFunctionOfWhatItIsGiven) {
+  const RandomPrograms programs(first_seed);
+  const Layout layout = programs.layout();
+  const std::int64_t pages = smallest_pages(layout) + 3;
+  EXPECT_EQ(dump(make_plan(layout, 0, pages, nullptr), layout, programs.step()),
+            dump(make_plan(layout, 0, pages, nullptr), layout, programs.step()));
+}
+
+// Replays the plan and counts slots as the executor takes them: the old version of a bundle is given back when the
+// write of the new one is done, here as late as the writes in flight allow.
+TEST(PlanPlanner, CountsEnoughSlots) {
+  for_each_step_plan([](const RandomPrograms&, const Layout& layout, const Plan& plan) {
+    std::vector<bool> stored(layout.bundles.size(), false);
+    std::vector<std::int64_t> pending;  // pages of old versions whose writes are under way
+    std::int64_t used = 0;
+    std::int64_t most = 0;
+    for (std::int32_t b = 0; b < layout.state_bundles; ++b) {  // at worst a load has written everything
+      stored[static_cast<std::size_t>(b)] = true;
+      used += layout.pages_of(static_cast<BundleId>(b));
+    }
+    for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::write)]) {
+      const BundleId bundle = plan.stays[index_of(plan.instrs[index_of(id)].stays.front())].bundle;
+      const bool local = !layout.bundles[index_of(bundle)].state;
+      if (local && stored[index_of(bundle)]) continue;
+      used += layout.pages_of(bundle);
+      if (!local) pending.push_back(layout.pages_of(bundle));
+      stored[index_of(bundle)] = true;
+      most = std::max(most, used);
+      if (std::ssize(pending) < max_writes_in_flight) continue;
+      used -= pending.front();
+      pending.erase(pending.begin());
+    }
+    EXPECT_LE(most, disk_slots_for(layout, std::vector{plan}));
+  });
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,377 @@
+// Plans are held to what they mean: every interleaving that the waits allow computes what the Program says, and the
+// verifier accepts no plan for which one does not.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <random>
+
+#include "plan/plan.h"
+#include "plan_interpreter.h"
+#include "random_program.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::uint64_t first_seed = 20240601;
+
+struct Planned {
+  const RandomPrograms& programs;
+  const Layout& layout;
+  const Program& program;
+  Plan plan;
+};
+
+// The step at several page counts, and the program that only looks, held to the same boundary.
+template <typename Visit>
+void for_each_plan(std::uint64_t seed, const Visit& visit) {
+  const RandomPrograms programs(seed);
+  const Layout layout = programs.layout();
+  const std::int64_t in_memory = std::max(in_memory_pages(layout, 0), in_memory_pages(layout, 1));
+  for (const std::int64_t pages : page_counts(smallest_pages(layout), in_memory)) {
+    SCOPED_TRACE(fmt::format("seed {}, {} pages of {}", seed, pages, in_memory));
+    const Planned step{programs, layout, programs.step(), make_plan(layout, 0, pages, nullptr)};
+    Residents boundary;
+    for (const StayId stay : step.plan.entry.stays) boundary.push_back(step.plan.stays[index_of(stay)].bundle);
+    visit(step);
+    visit(Planned{programs, layout, programs.look(), make_plan(layout, 1, pages, &boundary)});
+  }
+}
+
+std::string verify(const Planned& planned, const Plan& plan) { return verify(plan, planned.layout, planned.program); }
+
+// What some interleavings of the plan do wrong; empty when none was found.
+std::string fault_of(const Planned& planned, const Plan& plan, int runs, std::uint64_t seed) {
+  PlanInterpreter interpreter(plan, planned.layout, planned.program);
+  for (int i = 0; i < runs; ++i) {
+    const std::string fault = interpreter.run(seed + static_cast<std::uint64_t>(i));
+    if (!fault.empty()) return fault;
+  }
+  return {};
+}
+
+TEST(PlanVerify, AcceptsWhatThePlannerMakesAndEveryInterleavingOfItIsRight) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+    for_each_plan(seed, [&](const Planned& planned) {
+      EXPECT_EQ(verify(planned, planned.plan), "");
+      EXPECT_EQ(fault_of(planned, planned.plan, 12, seed), "") << dump(planned.plan, planned.layout, planned.program);
+    });
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// Seeds at which a bundle was evicted and came back to other pages while ops still read it at its one address.
+TEST(PlanVerify, ABundleDoesNotComeBackUnderItsReaders) {
+  for (const std::uint64_t seed : {20240737U}) {
+    for_each_plan(seed, [&](const Planned& planned) {
+      EXPECT_EQ(verify(planned, planned.plan), "");
+      EXPECT_EQ(fault_of(planned, planned.plan, 50, seed), "");
+    });
+  }
+}
+
+// --- Happens-before by brute force ---
+
+// Whether instruction `before` is done when `after` starts, in every interleaving, though it does not wait for it.
+class Order {
+ public:
+  explicit Order(const Plan& plan) : edges_(2 * plan.instrs.size()) {
+    for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
+      edges_[start(i)].push_back(done(i));
+      for (const InstrId wait : plan.instrs[i].after) edges_[done(index_of(wait))].push_back(start(i));
+    }
+    for (std::size_t lane = 0; lane < lane_count; ++lane) {
+      for (std::size_t k = 1; k < plan.lanes[lane].size(); ++k) {
+        const std::size_t before = index_of(plan.lanes[lane][k - 1]);
+        const std::size_t after = index_of(plan.lanes[lane][k]);
+        edges_[start(before)].push_back(start(after));
+        edges_[done(before)].push_back(done(after));
+        if (lane == static_cast<std::size_t>(LaneId::compute)) edges_[done(before)].push_back(start(after));
+      }
+    }
+  }
+
+  bool holds(std::size_t before, std::size_t after) const {
+    std::vector<bool> seen(edges_.size(), false);
+    std::vector<std::size_t> open{done(before)};
+    while (!open.empty()) {
+      const std::size_t node = open.back();
+      open.pop_back();
+      if (node == start(after)) return true;
+      for (const std::size_t next : edges_[node]) {
+        if (seen[next]) continue;
+        seen[next] = true;
+        open.push_back(next);
+      }
+    }
+    return false;
+  }
+
+ private:
+  static std::size_t start(std::size_t instr) { return 2 * instr; }
+  static std::size_t done(std::size_t instr) { return 2 * instr + 1; }
+  std::vector<std::vector<std::size_t>> edges_;
+};
+
+bool changes(const Planned& planned, const Instr& instr, StayId stay) {
+  const BundleId bundle = planned.plan.stays[index_of(stay)].bundle;
+  if (instr.kind != Instr::Kind::run) return instr.kind == Instr::Kind::read && instr.stays.front() == stay;
+  const auto& places = planned.layout.programs[static_cast<std::size_t>(planned.plan.program)].places;
+  const std::vector<Operand>& writes = planned.program.ops[index_of(instr.op)].writes;
+  return std::any_of(writes.begin(), writes.end(),
+                     [&](const Operand& write) { return places[index_of(write.first)].bundle == bundle; });
+}
+
+// What instruction `i` really waits for when it waits for `before`: a write may go on while ops read the same bytes, so
+// it is the last that changed them. None when they are those of the entry.
+std::optional<std::size_t> cause_of_wait(const Planned& planned, std::size_t i, std::size_t before) {
+  const Instr& instr = planned.plan.instrs[i];
+  if (instr.kind != Instr::Kind::write || planned.plan.instrs[before].kind != Instr::Kind::run) return before;
+  for (std::size_t at = before + 1; at > 0; --at) {
+    if (changes(planned, planned.plan.instrs[at - 1], instr.stays.front())) return at - 1;
+  }
+  return std::nullopt;
+}
+
+TEST(PlanVerify, AWaitCanBeDroppedExactlyWhenItIsRedundant) {
+  int redundant = 0;
+  int needed = 0;
+  for (std::uint64_t seed = first_seed; seed < first_seed + 200; ++seed) {
+    std::mt19937_64 random(seed);
+    for_each_plan(seed, [&](const Planned& planned) {
+      for (std::size_t i = 0; i < planned.plan.instrs.size(); ++i) {
+        const std::vector<InstrId>& after = planned.plan.instrs[i].after;
+        if (after.empty() || random() % 2 != 0) continue;
+        const std::size_t dropped = random() % after.size();
+        const std::size_t before = index_of(after[dropped]);
+        Plan plan = planned.plan;
+        plan.instrs[i].after.erase(plan.instrs[i].after.begin() + static_cast<std::ptrdiff_t>(dropped));
+        const std::string verdict = verify(planned, plan);
+        if (const auto cause = cause_of_wait(planned, i, before); !cause || Order(plan).holds(*cause, i)) {
+          ++redundant;
+          EXPECT_EQ(verdict, "") << "instruction " << i << " need not wait for " << before;
+        } else {
+          ++needed;
+          EXPECT_NE(verdict, "") << "instruction " << i << " must wait for " << before << "\n"
+                                 << dump(planned.plan, planned.layout, planned.program);
+        }
+      }
+    });
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(redundant, 50);
+  EXPECT_GT(needed, 500);
+}
+
+// --- Mutations ---
+
+// Removes an instruction; what waited for it no longer does.
+Plan without(const Plan& plan, std::size_t gone) {
+  Plan out = plan;
+  out.instrs.erase(out.instrs.begin() + static_cast<std::ptrdiff_t>(gone));
+  const auto rename = [&](std::vector<InstrId>& ids) {
+    std::erase(ids, static_cast<InstrId>(gone));
+    for (InstrId& id : ids) {
+      if (index_of(id) > gone) id = static_cast<InstrId>(index_of(id) - 1);
+    }
+  };
+  for (Instr& instr : out.instrs) rename(instr.after);
+  for (auto& lane : out.lanes) rename(lane);
+  return out;
+}
+
+// Lets an instruction and the one after it in its lane change places, everything else following.
+Plan swapped_in_lane(const Plan& plan, std::size_t a, std::size_t b) {
+  Plan out = plan;
+  std::swap(out.instrs[a], out.instrs[b]);
+  const auto rename = [&](InstrId& id) {
+    if (index_of(id) == a) {
+      id = static_cast<InstrId>(b);
+    } else if (index_of(id) == b) {
+      id = static_cast<InstrId>(a);
+    }
+  };
+  for (Instr& instr : out.instrs) {
+    for (InstrId& id : instr.after) rename(id);
+  }
+  return out;
+}
+
+class Mutator {
+ public:
+  Mutator(const Planned& planned, std::uint64_t seed) : planned_(planned), random_(seed) {}
+
+  // A plan with one thing changed at random, or nothing when the plan has no such thing.
+  std::optional<Plan> mutate(std::string& name) {
+    using Mutation = std::pair<const char*, void (Mutator::*)()>;
+    static constexpr std::array<Mutation, 13> mutations = {{
+        {"a wait dropped", &Mutator::drop_wait},
+        {"pages exchanged", &Mutator::swap_pages},
+        {"a page of another stay", &Mutator::steal_page},
+        {"a page twice in a stay", &Mutator::repeat_page},
+        {"a page beyond the budget", &Mutator::lift_page},
+        {"a read or write dropped", &Mutator::drop_move},
+        {"neighbours of a lane exchanged", &Mutator::swap_neighbours},
+        {"a move of another stay", &Mutator::move_other_stay},
+        {"a stay not named", &Mutator::forget_stay},
+        {"a stay not begun", &Mutator::forget_begin},
+        {"a bundle missing at the entry", &Mutator::shrink_entry},
+        {"a bundle missing at the exit", &Mutator::shrink_exit},
+        {"a wait turned round", &Mutator::turn_wait},
+    }};
+    const Mutation& mutation = mutations[random_() % mutations.size()];
+    name = mutation.first;
+    plan_ = planned_.plan;
+    changed_ = false;
+    (this->*mutation.second)();
+    return changed_ ? std::optional(plan_) : std::nullopt;
+  }
+
+ private:
+  template <typename T>
+  T& any_of(std::vector<T>& all) {
+    return all[random_() % all.size()];
+  }
+
+  // An instruction that fits, at random.
+  template <typename Fits>
+  Instr* any_instr(const Fits& fits) {
+    const std::size_t from = random_() % plan_.instrs.size();
+    for (std::size_t i = 0; i < plan_.instrs.size(); ++i) {
+      Instr& instr = plan_.instrs[(from + i) % plan_.instrs.size()];
+      if (fits(instr)) return &instr;
+    }
+    return nullptr;
+  }
+  static bool is_move(const Instr& instr) { return instr.kind != Instr::Kind::run; }
+  std::size_t number(const Instr* instr) const { return static_cast<std::size_t>(instr - plan_.instrs.data()); }
+
+  void drop_wait() {
+    Instr* instr = any_instr([](const Instr& i) { return !i.after.empty(); });
+    if (instr == nullptr) return;
+    instr->after.erase(instr->after.begin() + static_cast<std::ptrdiff_t>(random_() % instr->after.size()));
+    changed_ = true;
+  }
+  void swap_pages() {
+    PageId& a = any_of(any_of(plan_.stays).pages);
+    PageId& b = any_of(any_of(plan_.stays).pages);
+    changed_ = a != b;
+    std::swap(a, b);
+  }
+  void steal_page() {
+    PageId& page = any_of(any_of(plan_.stays).pages);
+    const PageId other = any_of(any_of(plan_.stays).pages);
+    changed_ = page != other;
+    page = other;
+  }
+  void repeat_page() {
+    Stay& stay = any_of(plan_.stays);
+    if (stay.pages.size() < 2) return;
+    stay.pages.front() = stay.pages.back();
+    changed_ = true;
+  }
+  void lift_page() {
+    any_of(any_of(plan_.stays).pages) = static_cast<PageId>(plan_.pages);
+    changed_ = true;
+  }
+  void drop_move() {
+    const Instr* instr = any_instr(is_move);
+    if (instr == nullptr) return;
+    plan_ = without(plan_, number(instr));
+    changed_ = true;
+  }
+  void swap_neighbours() {
+    auto& lane = plan_.lanes[random_() % lane_count];
+    if (lane.size() < 2) return;
+    const std::size_t at = random_() % (lane.size() - 1);
+    plan_ = swapped_in_lane(plan_, index_of(lane[at]), index_of(lane[at + 1]));
+    changed_ = true;
+  }
+  void move_other_stay() {
+    Instr* instr = any_instr(is_move);
+    if (instr == nullptr) return;
+    const auto stay = static_cast<StayId>(random_() % plan_.stays.size());
+    changed_ = stay != instr->stays.front();
+    instr->stays.front() = stay;
+    if (!instr->begins.empty()) instr->begins.front() = stay;
+  }
+  void forget_stay() {
+    Instr& instr = any_of(plan_.instrs);
+    if (instr.kind != Instr::Kind::run) return;
+    const StayId stay = any_of(instr.stays);
+    changed_ = changes(planned_, instr, stay);  // a stay is also named by ops between those that touch it
+    std::erase(instr.stays, stay);
+  }
+  void forget_begin() {
+    Instr* instr = any_instr([](const Instr& i) { return !i.begins.empty(); });
+    if (instr == nullptr) return;
+    instr->begins.erase(instr->begins.begin());
+    changed_ = true;
+  }
+  void shrink_entry() { shrink(plan_.entry); }
+  void shrink_exit() { shrink(plan_.exit); }
+  void shrink(Boundary& boundary) {
+    if (boundary.stays.empty()) return;
+    boundary.stays.erase(boundary.stays.begin() + static_cast<std::ptrdiff_t>(random_() % boundary.stays.size()));
+    changed_ = true;
+  }
+  void turn_wait() {
+    Instr* instr = any_instr([](const Instr& i) { return !i.after.empty(); });
+    if (instr == nullptr) return;
+    const InstrId before = any_of(instr->after);
+    std::erase(instr->after, before);
+    plan_.instrs[index_of(before)].after.push_back(static_cast<InstrId>(number(instr)));
+    changed_ = true;
+  }
+
+  const Planned& planned_;
+  std::mt19937_64 random_;
+  Plan plan_;
+  bool changed_ = false;
+};
+
+struct Tally {
+  int made = 0;
+  int refused = 0;
+};
+
+TEST(PlanVerify, RefusesEveryMutantThatAnInterleavingShowsToBeWrong) {
+  std::map<std::string, Tally> tallies;
+  for (std::uint64_t seed = first_seed + 1000; seed < first_seed + 1010; ++seed) {
+    std::uint64_t mutant = seed * 1000;
+    for_each_plan(seed, [&](const Planned& planned) {
+      for (int i = 0; i < 20 && !testing::Test::HasFailure(); ++i) {
+        std::string name;
+        const std::optional<Plan> plan = Mutator(planned, ++mutant).mutate(name);
+        if (!plan) continue;
+        const std::string verdict = verify(planned, *plan);
+        ++tallies[name].made;
+        tallies[name].refused += verdict.empty() ? 0 : 1;
+        if (!verdict.empty()) continue;
+        EXPECT_EQ(fault_of(planned, *plan, 25, mutant), "") << name << ", mutant " << mutant;
+      }
+    });
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_EQ(tallies.size(), 13U);
+  for (const auto& [name, tally] : tallies) EXPECT_GT(tally.refused, 0) << name;
+  for (const char* always :
+       {"a page twice in a stay", "a page beyond the budget", "a read or write dropped", "a stay not named",
+        "a stay not begun", "a bundle missing at the entry", "a bundle missing at the exit", "a wait turned round"}) {
+    EXPECT_EQ(tallies[always].refused, tallies[always].made) << always;
+  }
+}
+
+TEST(PlanVerify, RefusesLanesOutOfOrder) {
+  for_each_plan(first_seed, [&](const Planned& planned) {
+    for (std::size_t lane = 0; lane < lane_count; ++lane) {
+      Plan plan = planned.plan;
+      if (plan.lanes[lane].size() < 2) continue;
+      std::swap(plan.lanes[lane].front(), plan.lanes[lane].back());
+      EXPECT_NE(verify(planned, plan), "");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace spillway
