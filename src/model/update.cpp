@@ -68,6 +68,7 @@ void UpdateRecorder::record_updates(const std::vector<Final>& finals, Operand fa
       if (elements > 0 && elements + size > model_.cut().piece_elements) ++segment, elements = 0;
       elements += size;
       recorder_.label(update_label(final.part, segment));
+      ++updated_pieces_;
       adamw(recorder_,
             {nth_piece(state, tensors.weight, n), nth_piece(state, tensors.exp_avg, n),
              nth_piece(state, tensors.exp_avg_sq, n), nth_piece(state, tensors.low, n)},
@@ -80,6 +81,11 @@ Operand UpdateRecorder::finish() {
   recorder_.label({Phase::update, -1, -1, "norm", 0});
   const Clip clip = clip_factor(recorder_, max_norm_, norm_parts_);
   if (clips_) record_updates(waiting_, clip.factor);
+  std::size_t trainable_pieces = 0;
+  for (const Piece& piece : model_.state().pieces()) {
+    if (model_.state().tensor(piece.tensor).trainable) ++trainable_pieces;
+  }
+  SPILLWAY_CHECK(updated_pieces_ == trainable_pieces, "{} of {} pieces are updated", updated_pieces_, trainable_pieces);
   return clip.norm;
 }
 

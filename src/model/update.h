@@ -19,7 +19,7 @@ class UpdateRecorder {
 
   // Nothing more is added to the gradients of tensors first used in this part.
   void part_done(const Label& part);
-  // After all parts. Returns the norm, an output f64 (1, 1).
+  // After all parts. Returns the norm, an output f64 (1, 1). Checks that every trainable piece is updated once.
   Operand finish();
 
  private:
@@ -39,7 +39,8 @@ class UpdateRecorder {
   bool clips_;
   Operand scalars_;
   Operand max_norm_;
-  std::vector<Final> waiting_;       // for the clip factor
+  std::vector<Final> waiting_;  // for the clip factor
+  std::size_t updated_pieces_ = 0;
   std::vector<Operand> norm_parts_;  // f64 block sums, by gradient
 };
 

@@ -7,8 +7,9 @@
 namespace spillway {
 namespace {
 
-// A part of the model: what a forward label says apart from the micro-batch.
+// A part of the model: what a forward label says apart from the micro-batch. The head is one part, whatever its grid.
 bool same_part(const Label& a, const Label& b) {
+  if (a.phase == Phase::head || b.phase == Phase::head) return a.phase == b.phase;
   return a.phase == b.phase && a.layer == b.layer && a.part == b.part && a.index == b.index;
 }
 

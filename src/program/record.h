@@ -53,8 +53,8 @@ class Recorder {
   void backward(std::span<const Seed> seeds, const OpSpec& sum,
                 const std::function<void(const Label& part)>& after_part);
 
-  // Trainable state operands with an accumulator whose first forward use was in that part: once backward has passed it,
-  // nothing more is added to them. In the order of recording.
+  // Trainable state operands with an accumulator whose first use was in that part: once backward has passed it, nothing
+  // more is added to them. The head, which has no backward walk of its own, is one part. In the order of recording.
   std::vector<Operand> accumulated_in(const Label& part) const;
 
   // The fp32 accumulator of a trainable state operand, absent when nothing contributed yet.

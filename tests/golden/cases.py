@@ -221,4 +221,19 @@ CASES = [
         32,
         options(per_device_train_batch_size=3, max_seq_len=33, max_grad_norm=0.25, weight_decay=0.0),
     ),
+    # Vocabularies of four reduction blocks, so that embedding and head can be cut in several tiles.
+    case(
+        "llama_untied_tiles",
+        llama(vocab_size=3301),
+        10,
+        7,
+        options(max_seq_len=56, max_grad_norm=0.5),
+    ),
+    case(
+        "llama_tied_tiles",
+        llama(vocab_size=3301, tie_word_embeddings=True),
+        10,
+        7,
+        options(max_seq_len=56, gradient_accumulation_steps=2),
+    ),
 ]

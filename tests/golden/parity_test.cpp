@@ -48,6 +48,8 @@ TEST_P(Parity, LossesNormsAndWeightsFollowPyTorch) {
   options.data = {(scratch / "tokens.npy").string()};
   options.eval_data = options.data;
   options.threads = 2;
+  options.piece_elements = 65536;  // one reduction block: several tiles where the vocabulary has several blocks
+  options.tile_elements = 65536;
   for (const bool tight : {false, true}) {
     options.output_dir = (scratch / (tight ? "tight" : "wide")).string();
     options.memory_bytes = tight ? run_plan(options).min_memory_bytes : 0;
