@@ -135,7 +135,7 @@ HostPagePool::HostPagePool(const PagePoolOptions& options)
       holder_(static_cast<std::size_t>(options.address_bytes / options.page_bytes), -1) {
   // Advice: a kernel without huge pages refuses it and small ones do.
   if (options.page_bytes >= huge_page_bytes) {
-    madvise(home_.data, static_cast<std::size_t>(pool_bytes()), MADV_HUGEPAGE);
+    madvise(home_.data, static_cast<std::size_t>(pool_bytes()), options.huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   }
   if (const int error = fault_in_threads(home_.data, options); error != 0) {
     throw DoesNotFit("the page pool of {} could not be filled ({}): give a smaller --memory",

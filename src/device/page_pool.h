@@ -20,6 +20,7 @@ struct PagePoolOptions {
   std::int64_t page_count = 0;
   std::int64_t address_bytes = 0;  // of the range for stays, a multiple of page_bytes
   int threads = 1;                 // that fault the memory in
+  bool huge_pages = true;          // ask for them where pages are large enough
 };
 
 // Mappings that a pool of this many pages needs at worst: each page alone with a gap behind it, in two ranges.

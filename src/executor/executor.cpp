@@ -31,6 +31,7 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   pool.page_count = plans.front().pages;
   pool.address_bytes = layout.address_bytes;
   pool.threads = options.threads;
+  pool.huge_pages = options.huge_pages;
   pool_ = std::make_unique<HostPagePool>(pool);
   io_ = make_io_engine(options.io);
   if (options.wrap_io) io_ = options.wrap_io(std::move(io_));
@@ -101,6 +102,7 @@ RunReport Executor::run(const Plan& plan) {
   lanes_->wake_at = never;
   lanes_->next = {};
   lanes_->in_flight = {};
+  lanes_->traffic = {};
   lanes_->complete.assign(plan.instrs.size(), false);
   parts_left_.assign(plan.instrs.size(), 0);
   bytes_left_.assign(plan.instrs.size(), 0);
@@ -112,18 +114,20 @@ RunReport Executor::run(const Plan& plan) {
   lanes_->changed.notify_all();
 
   RunReport report;
-  report.traffic = plan.traffic;
   try {
     run_compute(*found, report);
   } catch (const std::exception&) {
     fail(std::current_exception());  // the disk thread stops; the failure is thrown below
   }
+  const auto computed = SteadyClock::now();
   {
     std::unique_lock lock(lanes_->mutex);
     lanes_->changed.wait(lock, [&] { return lanes_->job == nullptr; });
   }
   throw_failure();
   leave(plan);
+  report.traffic = lanes_->traffic;
+  report.stalled_seconds += seconds_since(computed);
   report.seconds = seconds_since(start);
   return report;
 }

@@ -27,6 +27,7 @@ namespace spillway {
 
 struct ExecutorOptions {
   int threads = 1;
+  bool huge_pages = true;
   std::vector<std::filesystem::path> spill_dirs;  // used when a plan needs slots
   IoOptions io;
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io = {};  // a failing disk, for tests
@@ -36,7 +37,7 @@ struct ExecutorOptions {
 
 // What one run of a plan did.
 struct RunReport {
-  Traffic traffic;
+  Traffic traffic;  // bytes that went to and came from disk; what was never written is zero and not read
   double seconds = 0;
   double stalled_seconds = 0;  // compute waited for disk
 };
@@ -95,6 +96,7 @@ class Executor {
   void take(const Prepared& prepared, const IoCompletion& completion);
   bool start_moves(const Prepared& prepared, LaneId lane);
   void start_move(const Prepared& prepared, InstrId id);
+  void end_move(const Prepared& prepared, InstrId id);
   void finish_move(const Prepared& prepared, InstrId id);
   bool reached(const Clock& clock) const;
 
@@ -107,13 +109,14 @@ class Executor {
   std::int32_t submit(BundleId bundle, IoRequest::Kind kind, std::uint64_t tag);
   void replace_slots(BundleId bundle);
   void drop_replaced(BundleId bundle);
+  void keep_replaced(BundleId bundle);
   std::byte* data(BundleId bundle) const { return pool_->address(layout_.bundles[index_of(bundle)].address); }
 
   const Layout& layout_;
   ExecutorOptions options_;
   std::unique_ptr<HostPagePool> pool_;
+  std::unique_ptr<SlotStore> slots_;  // outlives the engine, which may have requests under way on its files
   std::unique_ptr<IoEngine> io_;
-  std::unique_ptr<SlotStore> slots_;
   std::vector<std::unique_ptr<BoundProgram>> programs_;
   std::unique_ptr<ThreadPool> threads_;
   AlignedBytes scratch_;  // scratch_bytes_ for each thread

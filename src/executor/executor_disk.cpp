@@ -83,16 +83,17 @@ bool Executor::ask_for_wake(const Prepared& prepared) {
 }
 
 void Executor::take(const Prepared& prepared, const IoCompletion& completion) {
-  const auto id = static_cast<InstrId>(completion.tag);
+  const auto id = static_cast<InstrId>(completion.tag & 0xffffffffU);
   const Instr& instr = prepared.plan->instrs[index_of(id)];
   const auto kind = instr.kind == Instr::Kind::read ? IoRequest::Kind::read : IoRequest::Kind::write;
   bytes_left_[index_of(id)] -= completion.bytes;
   const bool last = --parts_left_[index_of(id)] == 0;
   if (completion.error != 0 || (last && bytes_left_[index_of(id)] != 0)) {
     const BundleId bundle = prepared.plan->stays[index_of(instr.stays.front())].bundle;
-    fail(std::make_exception_ptr(slots_->failure(bundle_slots_[index_of(bundle)].front(), kind, completion)));
+    const SlotId slot = bundle_slots_[index_of(bundle)][completion.tag >> 32];
+    fail(std::make_exception_ptr(slots_->failure(slot, kind, completion)));
   }
-  if (last) finish_move(prepared, id);
+  if (last) end_move(prepared, id);
 }
 
 bool Executor::start_moves(const Prepared& prepared, LaneId lane) {
@@ -126,6 +127,22 @@ void Executor::start_move(const Prepared& prepared, InstrId id) {
   }
 }
 
+// Nothing is under way for it any more. A move that failed is never done, and a write that failed leaves the old
+// version the newest.
+void Executor::end_move(const Prepared& prepared, InstrId id) {
+  const Instr& instr = prepared.plan->instrs[index_of(id)];
+  const BundleId bundle = prepared.plan->stays[index_of(instr.stays.front())].bundle;
+  if (!lanes_->failed.load()) {
+    Traffic& traffic = lanes_->traffic;
+    (instr.kind == Instr::Kind::read ? traffic.read_bytes : traffic.write_bytes) +=
+        layout_.bundles[index_of(bundle)].bytes;
+    finish_move(prepared, id);
+    return;
+  }
+  --lanes_->in_flight[static_cast<std::size_t>(instr.lane)];
+  if (instr.kind == Instr::Kind::write) keep_replaced(bundle);
+}
+
 // Moves of a lane count as done in order.
 void Executor::finish_move(const Prepared& prepared, InstrId id) {
   const Instr& instr = prepared.plan->instrs[index_of(id)];
@@ -155,12 +172,21 @@ void Executor::replace_slots(BundleId bundle) {
   for (std::int64_t i = layout_.pages_of(bundle); i > 0; --i) slots.push_back(slots_->allocate());
 }
 
+// In reverse, so that they are handed out again in ascending order and lie next to each other.
 void Executor::drop_replaced(BundleId bundle) {
-  for (const SlotId slot : replaced_slots_[index_of(bundle)]) slots_->release(slot);
-  replaced_slots_[index_of(bundle)].clear();
+  auto& slots = replaced_slots_[index_of(bundle)];
+  for (auto slot = slots.rbegin(); slot != slots.rend(); ++slot) slots_->release(*slot);
+  slots.clear();
 }
 
-// One request for each run of slots that lie next to each other. Returns how many.
+void Executor::keep_replaced(BundleId bundle) {
+  if (replaced_slots_[index_of(bundle)].empty()) return;
+  std::swap(bundle_slots_[index_of(bundle)], replaced_slots_[index_of(bundle)]);
+  drop_replaced(bundle);
+}
+
+// One request for each run of slots that lie next to each other; its tag has the place of its first slot in the high
+// half. Returns how many.
 std::int32_t Executor::submit(BundleId bundle, IoRequest::Kind kind, std::uint64_t tag) {
   const auto& slots = bundle_slots_[index_of(bundle)];
   const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
@@ -176,7 +202,7 @@ std::int32_t Executor::submit(BundleId bundle, IoRequest::Kind kind, std::uint64
     }
     const std::int64_t from = static_cast<std::int64_t>(begin) * layout_.page_bytes;
     const std::int64_t to = std::min(bytes, static_cast<std::int64_t>(end) * layout_.page_bytes);
-    io_->submit({kind, first.file, first.offset_bytes, data(bundle) + from, to - from, tag});
+    io_->submit({kind, first.file, first.offset_bytes, data(bundle) + from, to - from, tag | begin << 32});
     ++requests;
     begin = end;
   }

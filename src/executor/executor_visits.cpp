@@ -51,7 +51,9 @@ void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
     }
   }
   if (failed.error != 0 || left_bytes != 0) {
-    throw slots_->failure(bundle_slots_[index_of(bundle)].front(), kind, failed);
+    const SlotId slot = bundle_slots_[index_of(bundle)][failed.tag >> 32];
+    if (kind == IoRequest::Kind::write) keep_replaced(bundle);
+    throw slots_->failure(slot, kind, failed);
   }
 }
 

@@ -13,19 +13,20 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t host_alignment_bytes = 256;
+constexpr std::int64_t storage_alignment_bytes = 4096;  // of kernels, and of direct I/O
 
 bool is_host(const Value& value) { return value.kind == ValueKind::input || value.kind == ValueKind::output; }
 
 }  // namespace
 
-AlignedBytes::AlignedBytes(std::int64_t bytes) : size_bytes_(std::max(bytes, host_alignment_bytes)) {
+AlignedBytes::AlignedBytes(std::int64_t bytes) : size_bytes_(std::max(bytes, storage_alignment_bytes)) {
   const auto size = static_cast<std::size_t>(size_bytes_);
-  data_.reset(new (std::align_val_t{static_cast<std::size_t>(host_alignment_bytes)}) std::byte[size]);
+  data_.reset(new (std::align_val_t{static_cast<std::size_t>(storage_alignment_bytes)}) std::byte[size]);
   std::memset(data_.get(), 0, size);
 }
 
 void AlignedBytes::Free::operator()(std::byte* data) const {
-  ::operator delete[](data, std::align_val_t{static_cast<std::size_t>(host_alignment_bytes)});
+  ::operator delete[](data, std::align_val_t{static_cast<std::size_t>(storage_alignment_bytes)});
 }
 
 HostValues::HostValues(const Program& program) : bytes_(bytes_of(program)) {

@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-// Zeroed bytes, aligned for kernels, touched at once so that they count from the start.
+// Zeroed bytes, aligned for kernels and for direct I/O, touched at once so that they count from the start.
 class AlignedBytes {
  public:
   explicit AlignedBytes(std::int64_t bytes = 0);

@@ -49,6 +49,7 @@ struct Executor::Lanes {
   // Of the disk thread alone.
   std::array<std::size_t, lane_count> next{};  // next to start in its lane
   std::array<std::int32_t, lane_count> in_flight{};
+  Traffic traffic;             // moved so far; read by the other thread when the job is done
   std::vector<bool> complete;  // by instruction
   std::thread thread;
 

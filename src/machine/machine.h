@@ -12,7 +12,6 @@ struct Machine {
   std::int64_t budget_bytes = 0;  // of the process
   std::int64_t fixed_bytes = 0;   // not available as pages
   std::int64_t page_bytes = 0;    // a power of two
-  std::int64_t disk_bytes = 0;    // free space under the spill directories; 0: unknown
 
   std::int64_t pages() const { return budget_bytes > fixed_bytes ? (budget_bytes - fixed_bytes) / page_bytes : 0; }
 };

@@ -90,7 +90,7 @@ class LayoutMaker {
 
   // Gives every value its storage, sharing where the op permits it and nothing reads the old value later.
   ProgramLayout start(const Program& program) {
-    ProgramLayout layout{Segments(program), {}, {}, 0};
+    ProgramLayout layout{Segments(program), {}, {}};
     std::vector<std::int32_t> last_read(program.values.size(), -1);
     for (std::size_t i = 0; i < program.ops.size(); ++i) {
       for (const Operand& read : program.ops[i].reads) {
@@ -383,15 +383,6 @@ class LayoutMaker {
       address += round_up(bundle.bytes, layout_.page_bytes);
     }
     layout_.address_bytes = address;
-    for (ProgramLayout& program : layout_.programs) {
-      for (const auto& uses : program.uses) {
-        for (const Use& use : uses) {
-          if (!use.creates) continue;
-          const std::int64_t bytes = layout_.bundles[index_of(use.bundle)].bytes;
-          program.waste_bytes += round_up(bytes, layout_.page_bytes) - bytes;
-        }
-      }
-    }
   }
 
   std::span<const Program* const> programs_;
@@ -413,11 +404,6 @@ Segments::Segments(const Program& program) {
     if (i == 0 || !(program.ops[i].label == program.ops[i - 1].label)) begin.push_back(static_cast<std::int32_t>(i));
   }
   begin.push_back(static_cast<std::int32_t>(program.ops.size()));
-}
-
-std::int32_t Segments::of(OpId op) const {
-  const auto after = std::upper_bound(begin.begin(), begin.end(), static_cast<std::int32_t>(index_of(op)));
-  return static_cast<std::int32_t>(after - begin.begin()) - 1;
 }
 
 Layout lay_out(std::span<const Program* const> programs, const State& state, std::int64_t page_bytes) {

@@ -23,7 +23,6 @@ struct Segments {
 
   explicit Segments(const Program& program);
   std::int32_t count() const { return static_cast<std::int32_t>(begin.size()) - 1; }
-  std::int32_t of(OpId op) const;
 };
 
 struct Bundle {
@@ -52,7 +51,6 @@ struct ProgramLayout {
   Segments segments;
   std::vector<Place> places;           // by value
   std::vector<std::vector<Use>> uses;  // by segment, in the order of first_op
-  std::int64_t waste_bytes = 0;        // page tails of this program's local bundles
 };
 
 // The layouts of several Programs over one State. State bundles come first and are shared by all; each Program's local

@@ -253,7 +253,7 @@ class Planner {
       for (const Use& use : uses(segment)) {
         if (use.creates || holding(use.bundle).stay != StayId::none) continue;
         if (j >= segments() && !is_state(use.bundle)) continue;
-        if (!j_is_due(use.bundle, s, j) || !make_room(layout_.pages_of(use.bundle) + reserve, s, j)) return;
+        if (!can_be_read(use.bundle, s, j) || !make_room(layout_.pages_of(use.bundle) + reserve, s, j)) return;
         read(use.bundle);
       }
       if (j < segments()) ended += pages_ending(j);
@@ -261,7 +261,7 @@ class Planner {
   }
 
   // A local bundle that is not created yet cannot be read.
-  bool j_is_due(BundleId bundle, std::int32_t s, std::int32_t j) const {
+  bool can_be_read(BundleId bundle, std::int32_t s, std::int32_t j) const {
     return is_state(bundle) || touches_[index_of(bundle)].front() <= s || touches_[index_of(bundle)].front() > j;
   }
 

@@ -128,6 +128,11 @@ TEST_P(SameBits, InHostileSettings) {
   TrainOptions no_uring = tight;
   no_uring.allow_uring = false;
   expect_same(no_uring, expected, "without io_uring");
+  TrainOptions plain_pages = options_;
+  plain_pages.huge_pages = false;
+  plain_pages.page_size_bytes = 2 << 20;
+  plain_pages.memory_bytes = run_plan(plain_pages).min_memory_bytes;
+  expect_same(plain_pages, expected, "large pages that are not huge");
   TrainOptions larger_pieces = options_;
   larger_pieces.piece_elements = 2 * options_.piece_elements;
   larger_pieces.memory_bytes = run_plan(larger_pieces).min_memory_bytes;

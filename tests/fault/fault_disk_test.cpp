@@ -278,7 +278,7 @@ TEST_P(FaultRequests, ATransferThatEndsEarlyIsAFailure) {
   constexpr std::uint64_t seed = 77;
   for (std::uint64_t i = 0; i < 8; ++i) {
     IoFaults faults;
-    faults.short_share = 0.02;
+    faults.short_share = 0.2;
     faults.seed = seed + i;
     SCOPED_TRACE(fmt::format("seed {}", faults.seed));
     const auto wrap = [&](auto inner) { return make_faulty_engine(std::move(inner), faults); };

@@ -39,8 +39,9 @@ TEST(PlanLayout, SegmentsAreRunsOfEqualLabels) {
     EXPECT_EQ(segments.begin.front(), 0);
     EXPECT_EQ(segments.begin.back(), std::ssize(ops));
     for (std::size_t i = 1; i < ops.size(); ++i) {
-      const bool same = segments.of(static_cast<OpId>(i)) == segments.of(static_cast<OpId>(i - 1));
-      EXPECT_EQ(same, ops[i].label == ops[i - 1].label);
+      const bool begins =
+          std::binary_search(segments.begin.begin(), segments.begin.end(), static_cast<std::int32_t>(i));
+      EXPECT_EQ(begins, !(ops[i].label == ops[i - 1].label));
     }
   });
 }
