@@ -38,6 +38,8 @@ std::int64_t parse_bytes(std::string_view text, std::string_view key) {
   return static_cast<std::int64_t>(std::llround(bytes));
 }
 
+std::string format_budget(std::int64_t bytes) { return fmt::format("{} MiB", divide_up(bytes, mib)); }
+
 std::string format_bytes(std::int64_t bytes) {
   const auto value = static_cast<double>(bytes);
   if (bytes >= gib) return fmt::format("{:.2f} GiB", value / static_cast<double>(gib));

@@ -18,7 +18,10 @@ constexpr std::int64_t divide_up(std::int64_t value, std::int64_t unit) { return
 // `key`.
 std::int64_t parse_bytes(std::string_view text, std::string_view key);
 
-// "1.70 GiB", "600 MiB", "12 B".
+// A budget as it must be given to be enough: whole MiB, rounded up. "1741 MiB".
+std::string format_budget(std::int64_t bytes);
+
+// "1.70 GiB", "600 MiB", "12 B". Rounded to nearest.
 std::string format_bytes(std::int64_t bytes);
 
 }  // namespace spillway

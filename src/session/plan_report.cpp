@@ -1,10 +1,14 @@
 #include "base/bytes.h"
 #include "base/error.h"
+#include "probe/probe.h"
 #include "session/session.h"
 #include "session/setup.h"
+#include "sim/simulate.h"
 
 namespace spillway {
 namespace {
+
+constexpr std::int64_t probe_file_bytes = 512 * mib;
 
 // State by kind: what it takes, and what of it is in memory between steps.
 std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
@@ -32,11 +36,38 @@ std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
   return rows;
 }
 
+// The disk of the first spill directory stands for all.
+StepPrediction predict_step(TrainingSetup& setup) {
+  const Plan& plan = setup.planned.plans.front();
+  const Layout& layout = setup.planned.layout;
+  StepRates rates;
+  rates.op_seconds = measure_ops(*setup.planned.programs.front(), setup.kernels, setup.choices.threads);
+  if (plan.traffic.read_bytes + plan.traffic.write_bytes > 0) {
+    const DiskRates disk = measure_disk(setup.choices.spill_dirs.front(), layout.page_bytes, probe_file_bytes);
+    rates.read_bytes_per_second = disk.read_bytes_per_second;
+    rates.write_bytes_per_second = disk.write_bytes_per_second;
+    rates.mixed_bytes_per_second = disk.mixed_bytes_per_second;
+  }
+  const Timeline timeline = simulate(plan, layout, rates);
+  StepPrediction prediction;
+  prediction.step_seconds = timeline.seconds;
+  prediction.lower_bound_seconds = timeline.lower_bound_seconds();
+  prediction.compute_seconds = timeline.compute_seconds;
+  prediction.disk_seconds = timeline.disk_seconds;
+  prediction.stall_seconds = timeline.stalled_seconds;
+  prediction.bottleneck = std::string(timeline.bottleneck());
+  rates.read_bytes_per_second *= 2;
+  rates.write_bytes_per_second *= 2;
+  rates.mixed_bytes_per_second *= 2;
+  prediction.second_disk_speedup = timeline.seconds / simulate(plan, layout, rates).seconds;
+  return prediction;
+}
+
 }  // namespace
 
-PlanReport run_plan(const TrainOptions& options) {
+PlanReport run_plan(const TrainOptions& options, bool predict) {
   validate(options, TrainUse::plan);
-  const TrainingSetup setup(options);
+  TrainingSetup setup(options);
   const PlannedPrograms& planned = setup.planned;
   PlanReport report;
   report.fits = planned.fits();
@@ -53,11 +84,9 @@ PlanReport run_plan(const TrainOptions& options) {
     report.disk_read_bytes_per_step = planned.plans.front().traffic.read_bytes;
     report.disk_write_bytes_per_step = planned.plans.front().traffic.write_bytes;
     report.placement = placement_of(setup);
+    if (predict) report.prediction = predict_step(setup);
   } else {
-    report.advice = fmt::format(
-        "{} is too small; the smallest budget that works is {}; give more, or make per_device_train_batch_size or "
-        "max_seq_len smaller",
-        format_bytes(report.budget_bytes), format_bytes(report.min_memory_bytes));
+    report.advice = refusal(planned, training_advice);
   }
   return report;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,17 @@ struct PlacementRow {
   std::int64_t disk_bytes = 0;
 };
 
+// A step in virtual time, from rates measured a moment ago.
+struct StepPrediction {
+  double step_seconds = 0;
+  double lower_bound_seconds = 0;  // the larger of the next two
+  double compute_seconds = 0;
+  double disk_seconds = 0;
+  double stall_seconds = 0;     // computing waits for the disk
+  std::string bottleneck = {};  // "compute" or "disk"
+  double second_disk_speedup = 1;
+};
+
 struct PlanReport {
   bool fits = false;
   std::int64_t budget_bytes = 0;
@@ -40,12 +52,13 @@ struct PlanReport {
   std::int64_t total_steps = 0;
   std::string dtype = {};
   std::vector<PlacementRow> placement = {};
+  std::optional<StepPrediction> prediction = {};
   std::vector<std::string> notes = {};
   std::string advice = {};  // when it does not fit: one sentence with the smallest budget and what to change
 };
 
-// Does not throw DoesNotFit: `fits` says it.
-PlanReport run_plan(const TrainOptions& options);
+// Does not throw DoesNotFit: `fits` says it. `predict` measures this machine for some seconds and simulates the step.
+PlanReport run_plan(const TrainOptions& options, bool predict = false);
 
 struct EvalReport {
   double loss = 0;  // mean over the target tokens, natural logarithm
@@ -73,8 +86,11 @@ struct InitReport {
 };
 InitReport run_init(const InitOptions& options);
 
+struct TokenizeReport {
+  std::vector<std::string> notes = {};
+};
 // Writes ids separated by spaces, one line a document, or with decode the text; with json an array of ids.
-void run_tokenize(const TokenizeOptions& options, const TextSink& out);
+TokenizeReport run_tokenize(const TokenizeOptions& options, const TextSink& out);
 
 void run_inspect(const InspectOptions& options, const TextSink& out);
 
