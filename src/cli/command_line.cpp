@@ -69,8 +69,8 @@ ExitCode run_verb(CommandLine& line, const Verb& verb, std::vector<std::string> 
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {
     line.app.parse(arguments);
-  } catch (const CLI::Success& done) {  // help or version
-    line.app.exit(done);
+  } catch (const CLI::Success&) {  // help
+    print(line.app.help());
     return ExitCode::ok;
   } catch (const CLI::ExtrasError&) {
     const auto extras = line.app.remaining(true);

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "formats/atomic_file.h"
 #include "formats/file.h"
 #include "formats/utf8.h"
 
@@ -23,15 +24,6 @@ const Option& row_of(std::string_view key, std::string_view file, std::span<cons
   const std::string close = nearest(key, keys);
   if (close.empty()) throw UserError("{}: unknown key {}; `spillway train --help` lists the keys", file, key);
   throw UserError("{}: unknown key {}; did you mean {}?", file, key, close);
-}
-
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const int length = utf8_length(text);
-    if (length <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(length));
-  }
-  return true;
 }
 
 std::string scalar_of(const YAML::Node& node, std::string_view where) {
@@ -129,6 +121,20 @@ std::string print_config(std::span<const Option> rows, std::span<const Option> d
     text += fmt::format("{}: {}\n", row.key, value_text(row));
   }
   return text;
+}
+
+void refuse_run_config(const std::filesystem::path& output_dir) {
+  std::error_code error;
+  if (std::filesystem::exists(output_dir / run_config_name, error))
+    throw UserError("output_dir: {} already holds {}; name another directory, or move it", output_dir.string(),
+                    run_config_name);
+}
+
+void write_run_config(const TrainOptions& options) {
+  TrainOptions values = options;
+  TrainOptions defaults;
+  write_file_atomically(std::filesystem::path(options.output_dir) / run_config_name,
+                        print_config(options_of(values), options_of(defaults)));
 }
 
 }  // namespace spillway

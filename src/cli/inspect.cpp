@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "cli/config_file.h"
 #include "cli/flags.h"
 #include "cli/verbs.h"
 #include "session/session.h"
@@ -13,8 +14,16 @@ struct InspectArguments {
   Flags flags;
 };
 
+// The plan is that of the run's own options; its model is inspected unless another is named.
+void take_run(InspectOptions& options) {
+  TrainOptions& run = options.plan_of;
+  load_config(std::filesystem::path(options.run) / run_config_name, options_of(run));
+  if (options.model.empty()) options.model = run.model;
+}
+
 ExitCode inspect(InspectArguments& arguments) {
   arguments.flags.apply();
+  if (!arguments.options.run.empty()) take_run(arguments.options);
   validate(arguments.options);
   run_inspect(arguments.options, [](std::string_view text) { print(text); });
   return ExitCode::ok;

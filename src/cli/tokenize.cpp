@@ -17,7 +17,8 @@ ExitCode tokenize(TokenizeArguments& arguments) {
   arguments.flags.apply();
   arguments.options.has_text = arguments.flags.given("text");
   validate(arguments.options);
-  run_tokenize(arguments.options, [](std::string_view text) { print(text); });
+  const TokenizeReport report = run_tokenize(arguments.options, [](std::string_view text) { print(text); });
+  print_notes(report.notes);
   return ExitCode::ok;
 }
 

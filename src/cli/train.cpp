@@ -1,6 +1,7 @@
 #include <csignal>
 #include <memory>
 
+#include "cli/config_file.h"
 #include "cli/train_arguments.h"
 #include "cli/verbs.h"
 #include "session/session.h"
@@ -8,6 +9,25 @@
 
 namespace spillway {
 namespace {
+
+// The console, which leaves the options of the run in its folder before the first step. Memory, dtype and threads are
+// what the run took, so that its plan can be made again.
+class RunConsole : public Console {
+ public:
+  explicit RunConsole(const TrainOptions& options)
+      : Console(stdout, stderr, ConsoleStyle::of(stdout), options.logging_steps), options_(options) {}
+
+  void started(const RunSummary& run) override {
+    options_.memory_bytes = run.budget_bytes;
+    options_.dtype = run.dtype;
+    options_.threads = run.threads;
+    write_run_config(options_);
+    Console::started(run);
+  }
+
+ private:
+  TrainOptions options_;
+};
 
 ExitCode train(TrainArguments& arguments) {
   const TrainOptions& options = arguments.read();
@@ -17,7 +37,8 @@ ExitCode train(TrainArguments& arguments) {
   }
   validate(options, TrainUse::train);
   std::signal(SIGPIPE, SIG_IGN);  // a reader of the progress that goes away must not end the run
-  Console console(stdout, stderr, ConsoleStyle::of(stdout), options.logging_steps);
+  refuse_run_config(options.output_dir);
+  RunConsole console(options);
   run_train(options, console);
   return ExitCode::ok;
 }

@@ -14,7 +14,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::size_t block_bytes = static_cast<std::size_t>(mib);
+constexpr std::size_t block_bytes = static_cast<std::size_t>(256 * kib);
 
 // Keeps the string at key `text` of the outermost object and nothing else.
 class TextReader : public nlohmann::json_sax<nlohmann::json> {
@@ -115,21 +115,25 @@ std::int64_t replace_lone_surrogates(std::string& line) {
   return replaced;
 }
 
+std::int64_t repair_utf8(std::string& line) {
+  Utf8Repair repair;
+  std::string valid;
+  repair.feed(line, valid);
+  repair.end(valid);
+  line = std::move(valid);
+  return repair.replaced();
+}
+
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
 }  // namespace
 
 JsonlText parse_jsonl_line(std::string line_bytes, std::string_view file, std::int64_t line) {
   JsonlText result;
-  Utf8Repair repair;
-  std::string valid;
-  valid.reserve(line_bytes.size());
-  repair.feed(line_bytes, valid);
-  repair.end(valid);
-  line_bytes = {};
-  result.replaced = repair.replaced() + replace_lone_surrogates(valid);
+  if (!is_utf8(line_bytes)) result.replaced += repair_utf8(line_bytes);
+  result.replaced += replace_lone_surrogates(line_bytes);
   TextReader reader(file, line);
-  nlohmann::json::sax_parse(valid, &reader);
+  nlohmann::json::sax_parse(line_bytes, &reader);
   result.text = reader.take();
   return result;
 }
@@ -156,21 +160,28 @@ bool JsonlReader::next_line(std::string& line) {
     const std::size_t end = rest.find('\n');
     line += rest.substr(0, end);
     if (static_cast<std::int64_t>(line.size()) > line_limit_bytes_) {
-      throw UserError("{}, line {}: longer than the {} that a line may have; cut the document in several",
-                      file_.path().string(), line_ + 1, format_bytes(line_limit_bytes_));
+      throw UserError("{}, line {}: longer than the {} that a line may have; cut the document in several{}",
+                      file_.path().string(), line_ + 1, format_bytes(line_limit_bytes_),
+                      line_limit_bytes_ < default_line_limit_bytes ? " or give more memory" : "");
     }
     if (end != std::string_view::npos) {
       buffer_begin_ += end + 1;
       return true;
     }
-    buffer_.resize(block_bytes);
-    buffer_begin_ = 0;
-    const std::int64_t bytes = file_.read_some(offset_, std::as_writable_bytes(std::span(buffer_)));
-    file_.drop_cache(offset_, bytes);
-    offset_ += bytes;
-    buffer_.resize(static_cast<std::size_t>(bytes));
-    if (bytes == 0) return !line.empty();
+    if (!fill_buffer()) return !line.empty();
   }
+}
+
+bool JsonlReader::fill_buffer() {
+  block_.resize(block_bytes);
+  const std::int64_t bytes = file_.read_some(offset_, std::as_writable_bytes(std::span(block_)));
+  file_.drop_cache(offset_, bytes);
+  offset_ += bytes;
+  buffer_.clear();
+  buffer_begin_ = 0;
+  repair_.feed(std::string_view(block_).substr(0, static_cast<std::size_t>(bytes)), buffer_);
+  if (bytes == 0) repair_.end(buffer_);
+  return !buffer_.empty() || bytes > 0;
 }
 
 }  // namespace spillway

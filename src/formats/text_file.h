@@ -13,7 +13,7 @@ namespace spillway {
 
 class TextFileReader {
  public:
-  explicit TextFileReader(const std::filesystem::path& path, std::int64_t block_bytes = mib);
+  explicit TextFileReader(const std::filesystem::path& path, std::int64_t block_bytes = 256 * kib);
 
   // Appends the next block of text, whole characters, to `text`; false when nothing was left.
   bool append_next(std::string& text);

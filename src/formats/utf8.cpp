@@ -86,4 +86,13 @@ void Utf8Repair::end(std::string& out) {
   carry_.clear();
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const int length = utf8_length(text);
+    if (length <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(length));
+  }
+  return true;
+}
+
 }  // namespace spillway

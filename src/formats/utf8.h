@@ -25,4 +25,6 @@ class Utf8Repair {
 // negative: the first -n bytes are not UTF-8.
 int utf8_length(std::string_view text);
 
+bool is_utf8(std::string_view text);
+
 }  // namespace spillway

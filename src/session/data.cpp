@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/bytes.h"
 #include "base/error.h"
+#include "device/memory_info.h"
 
 namespace spillway {
 namespace {
@@ -33,6 +35,14 @@ class NoEncoder : public Encoder {
   std::optional<std::uint32_t> end_token() const override { return std::nullopt; }
 };
 
+// Reading a line takes five times its bytes, and tokenising some space of its own.
+std::int64_t line_limit_for(std::int64_t budget_bytes) {
+  constexpr std::int64_t most = JsonlReader::default_line_limit_bytes;
+  constexpr std::int64_t tokenising_bytes = 4 * mib;
+  if (budget_bytes == 0 || is_instrumented()) return most;
+  return std::clamp((budget_bytes - rss_bytes() - tokenising_bytes) / 5, mib, most);
+}
+
 std::filesystem::path scratch_file(const std::filesystem::path& dir) {
   static std::atomic<int> count{0};
   std::error_code error;
@@ -44,14 +54,15 @@ std::filesystem::path scratch_file(const std::filesystem::path& dir) {
 
 TokenStore read_tokens(const std::vector<std::string>& files, const std::filesystem::path& model_dir,
                        std::int64_t vocab_size, const std::filesystem::path& scratch_dir,
-                       std::vector<std::string>& notes) {
+                       std::vector<std::string>& notes, std::int64_t budget_bytes) {
   const std::vector<std::filesystem::path> paths(files.begin(), files.end());
   const bool ids_only = std::all_of(paths.begin(), paths.end(),
                                     [](const std::filesystem::path& path) { return path.extension() == ".npy"; });
   const std::unique_ptr<Encoder> encoder =
       ids_only ? std::unique_ptr<Encoder>(std::make_unique<NoEncoder>())
                : std::unique_ptr<Encoder>(std::make_unique<TokenizerEncoder>(model_dir, vocab_size));
-  TokenStore store = TokenStore::build(paths, *encoder, vocab_size, scratch_file(scratch_dir));
+  TokenStore store =
+      TokenStore::build(paths, *encoder, vocab_size, scratch_file(scratch_dir), {}, line_limit_for(budget_bytes));
   if (store.counts().replaced > 0) {
     notes.push_back(
         fmt::format("{} byte sequences of the data were not UTF-8 and became U+FFFD", store.counts().replaced));

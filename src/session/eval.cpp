@@ -20,8 +20,8 @@ EvalReport run_eval(const EvalOptions& options) {
                     options.max_seq_len, most);
   }
   const std::int64_t length = options.max_seq_len > 0 ? options.max_seq_len : std::min(most, default_seq_len);
-  const TokenStore tokens =
-      read_tokens(options.data, options.model, config.vocab_size, model.choices.spill_dirs.front(), model.notes);
+  const TokenStore tokens = read_tokens(options.data, options.model, config.vocab_size,
+                                        model.choices.spill_dirs.front(), model.notes, model.choices.budget_bytes);
   const Windows windows(tokens, length, {});
   const std::int64_t end = options.max_windows > 0 ? std::min(options.max_windows, windows.count()) : windows.count();
   const StepShape shape{std::min(options.per_device_eval_batch_size, end), length, 1, false};

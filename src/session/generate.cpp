@@ -94,10 +94,11 @@ GenerateReport run_generate(const GenerateOptions& options, const TextSink& sink
   const std::vector<TokenId> prompt = prompt_tokens(tokenizer, options);
   const auto prompt_count = static_cast<std::int64_t>(prompt.size());
   if (prompt_count >= config.max_position_embeddings) {
-    throw UserError("prompt: {} tokens do not fit in the {} positions of the model", prompt_count,
-                    config.max_position_embeddings);
+    throw UserError("prompt: it has {} tokens, but the model has {} positions, one of them for what comes; shorten it",
+                    prompt_count, config.max_position_embeddings);
   }
-  const std::int64_t rows = std::min(config.max_position_embeddings, prompt_count + options.max_new_tokens);
+  const std::int64_t rows =
+      prompt_count + std::min(config.max_position_embeddings - prompt_count, options.max_new_tokens);
   Generator generator(model, rows);
   const auto start = std::chrono::steady_clock::now();
   GenerateReport report;

@@ -14,8 +14,8 @@ InferenceModel::InferenceModel(const InferenceChoices& given)
 
 void InferenceModel::open(std::vector<const Program*> programs) {
   planned = plan_programs(std::move(programs), model.state(), choices, kernels, config.model.vocab_size, 0);
-  require_fit(planned);
-  check_fixed_memory(planned.machine);
+  require_fit(planned, "");
+  check_fixed_memory(planned);
   ExecutorOptions execution;
   execution.threads = choices.threads;
   execution.spill_dirs = choices.spill_dirs;

@@ -10,6 +10,7 @@
 #include "formats/safetensors.h"
 #include "model/schema.h"
 #include "session/init_config.h"
+#include "session/model_files.h"
 #include "session/session.h"
 #include "text/tokenizer.h"
 
@@ -56,15 +57,14 @@ void store(float value, DType dtype, std::byte* to) {
   std::memcpy(to, &half, sizeof half);
 }
 
+DType dtype_of(const InitOptions& options) {
+  return options.dtype == "bf16" ? DType::bf16 : options.dtype == "f16" ? DType::f16 : DType::f32;
+}
+
 class WeightWriter {
  public:
   WeightWriter(const InitOptions& options, const ModelConfig& config)
-      : options_(options),
-        config_(config),
-        dtype_(options.dtype == "bf16"  ? DType::bf16
-               : options.dtype == "f16" ? DType::f16
-                                        : DType::f32),
-        parameters_(parameters_of(config)) {}
+      : options_(options), config_(config), dtype_(dtype_of(options)), parameters_(parameters_of(config)) {}
 
   InitReport write() {
     InitReport report;
@@ -136,6 +136,12 @@ void write_tokenizer(const InitOptions& options) {
   }
 }
 
+std::int64_t bytes_of(const ModelConfig& config, const InitOptions& options) {
+  std::int64_t elements = 0;
+  for (const Parameter& parameter : parameters_of(config)) elements += parameter.elements();
+  return elements * size_of(dtype_of(options));
+}
+
 std::string generation_config(const ModelConfig& config) {
   std::string text = "{\n  \"_from_model_config\": true";
   if (config.bos_token_id) text += fmt::format(",\n  \"bos_token_id\": {}", *config.bos_token_id);
@@ -157,7 +163,9 @@ InitReport run_init(const InitOptions& options) {
   if (tokenizer.begin_token()) config.bos_token_id = *tokenizer.begin_token();
   if (tokenizer.end_token()) config.eos_token_ids = {static_cast<std::int64_t>(*tokenizer.end_token())};
   config.torch_dtype = options.dtype == "bf16" ? "bfloat16" : options.dtype == "f16" ? "float16" : "float32";
+  parse_hf_config(write_hf_config(config), "the model asked for");  // refuses what the other verbs would
   make_output(options.output);
+  require_space(options.output, bytes_of(config, options));
   const std::filesystem::path to(options.output);
   write_tokenizer(options);
   write_file_atomically(to / "config.json", write_hf_config(config));

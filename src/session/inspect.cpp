@@ -152,8 +152,9 @@ void run_inspect(const InspectOptions& options, const TextSink& out) {
   }
   std::vector<std::string> names;
   for (std::size_t p = 0; p < parameters.size(); ++p) names.push_back(setup.files.of(p).name);
-  throw UserError("--tensor: {} is not in {}; the nearest is {}", options.tensor, options.model,
-                  nearest(options.tensor, names));
+  const std::string close = nearest(options.tensor, names);
+  throw UserError("--tensor: {} is not in {}; {}", options.tensor, options.model,
+                  close.empty() ? "leave --tensor out for a list" : "the nearest is " + close);
 }
 
 }  // namespace spillway

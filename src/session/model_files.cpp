@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "formats/atomic_file.h"
 #include "formats/file.h"
@@ -12,6 +13,7 @@ namespace spillway {
 namespace {
 
 constexpr std::string_view gpt2_prefix = "transformer.";
+constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
 
 // Tensors that other tools store beside the parameters and that carry nothing: masks, tables, and a copy of a tied
 // head.
@@ -67,7 +69,7 @@ class PartReader {
     for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = element(entry.dtype, i);
     const auto bad = std::find_if(values_.begin(), values_.end(), [](float value) { return !std::isfinite(value); });
     if (bad != values_.end()) {
-      throw UserError("{}: element {} of tensor {} is {}; training needs finite weights",
+      throw UserError("{}: element {} of tensor {} is {}; weights must be finite numbers",
                       entry.tensor->file->path().string(), part.begin + (bad - values_.begin()), entry.name, *bad);
     }
     return values_;
@@ -160,6 +162,23 @@ void copy_other_files(const ModelFolder& from, const std::filesystem::path& to) 
   }
 }
 
+// The copy of a tied head is left out: after training it would be the old one, and other tools tie it again.
+std::vector<std::string> masks_and_tables(const ModelFiles& files) {
+  std::vector<std::string> names = files.extras();
+  std::erase(names, "lm_head.weight");
+  return names;
+}
+
+void copy_tensor(const ModelFolder& from, const std::string& name, ModelFolderWriter& writer) {
+  const ModelFolder::Tensor& tensor = *from.find(name);
+  std::vector<std::byte> block;
+  for (std::int64_t at = 0; at < tensor.entry->bytes; at += copy_block_bytes) {
+    block.resize(static_cast<std::size_t>(std::min(copy_block_bytes, tensor.entry->bytes - at)));
+    from.read(tensor, at, block);
+    writer.write(name, at, block);
+  }
+}
+
 }  // namespace
 
 ModelFiles::ModelFiles(const ModelFolder& folder, const ModelConfig& config) {
@@ -191,7 +210,11 @@ ModelFiles::ModelFiles(const ModelFolder& folder, const ModelConfig& config) {
   }
   std::sort(known.begin(), known.end());
   for (const auto& [name, tensor] : folder.tensors()) {
-    if (std::binary_search(known.begin(), known.end(), name) || carries_nothing(name, config)) continue;
+    if (std::binary_search(known.begin(), known.end(), name)) continue;
+    if (carries_nothing(name, config)) {
+      extras_.push_back(name);
+      continue;
+    }
     throw UserError("{}: tensor {} is none that a {} model of this config.json has; remove it, or correct config.json",
                     tensor.file->path().string(), name, config.model_type);
   }
@@ -226,7 +249,13 @@ void save_model(Executor& executor, const Layout& layout, const Model& model, co
     const ModelFiles::Entry& entry = files.of(p);
     tensors.push_back({entry.name, entry.tensor->entry->stored_dtype, entry.tensor->entry->shape});
   }
+  const std::vector<std::string> kept = masks_and_tables(files);
+  for (const std::string& name : kept) {
+    const SafetensorsEntry& entry = *from.find(name)->entry;
+    tensors.push_back({name, entry.stored_dtype, entry.shape});
+  }
   ModelFolderWriter writer(to, tensors);
+  for (const std::string& name : kept) copy_tensor(from, name, writer);
   std::vector<float> masters;
   std::vector<std::byte> stored;
   for (const Part& part : parts_of(layout, model, &ParameterState::weight)) {
@@ -236,6 +265,14 @@ void save_model(Executor& executor, const Layout& layout, const Model& model, co
     writer.write(entry.name, part.begin * size_of(entry.dtype), stored);
   }
   writer.finish();
+}
+
+void require_space(const std::filesystem::path& dir, std::int64_t bytes) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(dir, error);
+  if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return;  // where unknown, writing will tell
+  throw DeviceError("{}: the weights need {}, but {} are free there; free some space or name another folder",
+                    dir.string(), format_bytes(bytes), format_bytes(static_cast<std::int64_t>(space.available)));
 }
 
 }  // namespace spillway

@@ -24,18 +24,25 @@ class ModelFiles {
   };
   const Entry& of(std::size_t parameter) const { return entries_[parameter]; }
   std::size_t count() const { return entries_.size(); }
+  // Tensors of the folder that are no parameters: masks, tables, the copy of a tied head.
+  const std::vector<std::string>& extras() const { return extras_; }
 
  private:
   std::vector<Entry> entries_;  // by parameter
+  std::vector<std::string> extras_;
 };
 
 // Fills the weights (and, in bf16, the low halves) from the folder. Throws UserError when a weight is NaN or infinite.
 void load_weights(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& folder,
                   const ModelFiles& files);
 
-// Writes a folder with the weights in the dtypes and under the names they came with, and the other files of the folder
+// Writes a folder with the weights in the dtypes and under the names they came with, masks and tables as they are (the
+// copy of a tied head is left out), and the other files of the folder
 // they came from (config, tokenizer, generation config) as they are. The weights appear last.
 void save_model(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& from,
                 const ModelFiles& files, const std::filesystem::path& to);
+
+// Throws DeviceError when the weights of a folder, this many bytes, find no room in `dir`.
+void require_space(const std::filesystem::path& dir, std::int64_t bytes);
 
 }  // namespace spillway

@@ -18,6 +18,10 @@ constexpr std::string_view sampling_group = "Sampling";
 OptionLimits at_least(double least) { return {.least = least}; }
 OptionLimits above(double least) { return {.least = least, .least_open = true}; }
 OptionLimits share() { return {.least = 0, .most = 1, .most_open = true}; }
+// Beyond any model; products of a few sizes stay far from overflow.
+OptionLimits size_limits() { return {.least = 0, .most = 2147483647}; }
+// Micro-batches are planned one by one, and so are the parts of a long one.
+OptionLimits batch_limits() { return {.least = 1, .most = 65536}; }
 OptionLimits one_of(std::vector<std::string_view> choices) { return {.choices = std::move(choices)}; }
 
 constexpr std::int64_t most_threads = 1024;
@@ -43,6 +47,15 @@ void require(bool given, std::string_view flag, std::string_view what) {
   if (!given) throw UserError("{} is missing; give it {}", flag, what);
 }
 
+// The hidden keys reach the page pool and the store, which check them as invariants.
+void validate_experiments(const TrainOptions& o) {
+  const auto is_page = [](std::int64_t bytes) { return bytes >= 4096 && (bytes & (bytes - 1)) == 0; };
+  if (o.page_size_bytes != 0 && !is_page(o.page_size_bytes))
+    throw UserError("page_size is {}; it must be a power of two, at least 4096", o.page_size_bytes);
+  if (o.io_request_size_bytes % 4096 != 0)
+    throw UserError("io_request_size is {}; it must be a multiple of 4096", o.io_request_size_bytes);
+}
+
 }  // namespace
 
 std::vector<Option> options_of(TrainOptions& o) {
@@ -53,11 +66,15 @@ std::vector<Option> options_of(TrainOptions& o) {
 
       {"max_steps", length_group, "optimizer steps; -1: by num_train_epochs; 0: load and write only", &o.max_steps,
        at_least(-1)},
-      {"num_train_epochs", length_group, "passes over the data when max_steps is -1", &o.num_train_epochs, above(0)},
+      {"num_train_epochs",
+       length_group,
+       "passes over the data when max_steps is -1",
+       &o.num_train_epochs,
+       {.least = 0, .most = 1e6, .least_open = true}},
       {"per_device_train_batch_size", length_group, "sequences in a micro-batch", &o.per_device_train_batch_size,
-       at_least(1)},
+       batch_limits()},
       {"gradient_accumulation_steps", length_group, "micro-batches in a step", &o.gradient_accumulation_steps,
-       at_least(1)},
+       batch_limits()},
       {"max_seq_len", length_group, "tokens in a sequence; 0: the model's limit, at most 1024", &o.max_seq_len,
        at_least(0)},
 
@@ -106,24 +123,24 @@ std::vector<Option> options_of(InitOptions& o) {
       {"seed", run_group, "of the random weights", &o.seed, at_least(0)},
       {"dtype", run_group, "of the stored weights: f32, bf16 or f16", &o.dtype, one_of({"f32", "bf16", "f16"})},
 
-      {"vocab_size", shape_group, "rows of the embedding; 0: as the tokenizer needs", &o.vocab_size, at_least(0)},
-      {"hidden_size", shape_group, "width of the residual stream", &o.hidden_size, at_least(0)},
-      {"intermediate_size", shape_group, "width of the MLP", &o.intermediate_size, at_least(0)},
-      {"num_hidden_layers", shape_group, "layers", &o.num_hidden_layers, at_least(0)},
-      {"num_attention_heads", shape_group, "query heads", &o.num_attention_heads, at_least(0)},
-      {"num_key_value_heads", shape_group, "key and value heads", &o.num_key_value_heads, at_least(0)},
-      {"head_dim", shape_group, "width of a head", &o.head_dim, at_least(0)},
-      {"max_position_embeddings", shape_group, "longest sequence", &o.max_position_embeddings, at_least(0)},
+      {"vocab_size", shape_group, "rows of the embedding; 0: as the tokenizer needs", &o.vocab_size, size_limits()},
+      {"hidden_size", shape_group, "width of the residual stream", &o.hidden_size, size_limits()},
+      {"intermediate_size", shape_group, "width of the MLP", &o.intermediate_size, size_limits()},
+      {"num_hidden_layers", shape_group, "layers", &o.num_hidden_layers, size_limits()},
+      {"num_attention_heads", shape_group, "query heads", &o.num_attention_heads, size_limits()},
+      {"num_key_value_heads", shape_group, "key and value heads", &o.num_key_value_heads, size_limits()},
+      {"head_dim", shape_group, "width of a head", &o.head_dim, size_limits()},
+      {"max_position_embeddings", shape_group, "longest sequence", &o.max_position_embeddings, size_limits()},
       {"rms_norm_eps", shape_group, "epsilon of RMSNorm", &o.rms_norm_eps, at_least(0)},
       {"rope_theta", shape_group, "base of the rotary frequencies", &o.rope_theta, at_least(0)},
       {"initializer_range", shape_group, "standard deviation of the random weights", &o.initializer_range, at_least(0)},
       {"tie_word_embeddings", shape_group, "auto, true or false: head and embedding are one tensor",
        &o.tie_word_embeddings, one_of({"auto", "true", "false"})},
-      {"n_embd", shape_group, "gpt2: width of the residual stream", &o.n_embd, at_least(0)},
-      {"n_layer", shape_group, "gpt2: layers", &o.n_layer, at_least(0)},
-      {"n_head", shape_group, "gpt2: heads", &o.n_head, at_least(0)},
-      {"n_inner", shape_group, "gpt2: width of the MLP", &o.n_inner, at_least(0)},
-      {"n_positions", shape_group, "gpt2: longest sequence", &o.n_positions, at_least(0)},
+      {"n_embd", shape_group, "gpt2: width of the residual stream", &o.n_embd, size_limits()},
+      {"n_layer", shape_group, "gpt2: layers", &o.n_layer, size_limits()},
+      {"n_head", shape_group, "gpt2: heads", &o.n_head, size_limits()},
+      {"n_inner", shape_group, "gpt2: width of the MLP", &o.n_inner, size_limits()},
+      {"n_positions", shape_group, "gpt2: longest sequence", &o.n_positions, size_limits()},
       {"layer_norm_epsilon", shape_group, "gpt2: epsilon of LayerNorm", &o.layer_norm_epsilon, at_least(0)},
   };
 }
@@ -134,7 +151,8 @@ std::vector<Option> options_of(EvalOptions& o) {
       {"data", paths_group, ".txt, .jsonl or .npy files", &o.data},
       {"max_seq_len", length_group, "tokens in a sequence; 0: the model's limit, at most 1024", &o.max_seq_len,
        at_least(0)},
-      {"per_device_eval_batch_size", length_group, "sequences at a time", &o.per_device_eval_batch_size, at_least(1)},
+      {"per_device_eval_batch_size", length_group, "sequences at a time", &o.per_device_eval_batch_size,
+       batch_limits()},
       {"max_windows", length_group, "sequences to evaluate; 0: all", &o.max_windows, at_least(0)},
   };
   add_machine_rows(rows, o);
@@ -177,7 +195,7 @@ std::vector<Option> options_of(InspectOptions& o) {
   return {
       {"model", paths_group, "model folder", &o.model},
       {"tensor", run_group, "tell of this tensor only, in full", &o.tensor},
-      {"run", run_group, "output folder of a run, for its plan", &o.run},
+      {"run", run_group, "output folder of a run: its model, and the story under its plan", &o.run},
       {"json", run_group, "print JSON", &o.json},
   };
 }
@@ -186,6 +204,7 @@ void validate(const TrainOptions& o, TrainUse use) {
   require(!o.model.empty(), "--model", "a model folder");
   require(!o.data.empty(), "--data", "one or more .txt, .jsonl or .npy files");
   require(use == TrainUse::plan || !o.output_dir.empty(), "--output-dir", "a folder to write");
+  validate_experiments(o);
   if (o.eval_steps > 0 && o.eval_data.empty())
     throw UserError("eval_steps is {} but eval_data is missing; give --eval-data files or leave eval_steps out",
                     o.eval_steps);
@@ -219,6 +238,10 @@ void validate(const TokenizeOptions& o) {
   if (!o.ids.empty() && !o.decode) throw UserError("--ids needs --decode; add it, or give --text");
 }
 
-void validate(const InspectOptions& o) { require(!o.model.empty(), "--model", "a model folder"); }
+void validate(const InspectOptions& o) {
+  require(!o.model.empty(), "--model", "a model folder");
+  if (o.json && !o.tensor.empty())
+    throw UserError("--json lists the folder and --tensor tells a story; give one of them");
+}
 
 }  // namespace spillway

@@ -190,7 +190,8 @@ void set_option(const Option& option, std::span<const std::string> texts, std::s
 // The value as set_option reads it back, to the same bits; one text, or the items of a list.
 std::vector<std::string> texts_of(const Option& option);
 
-// The word nearest to `word` by edit distance, or empty when none is near enough to be meant.
+// The word nearest to `word` by edit distance, whatever the case and separators, or one that it is a part of; empty
+// when none is near enough to be meant.
 std::string nearest(std::string_view word, std::span<const std::string> words);
 
 // Checks what no single row can: required keys and keys that contradict each other. Throws UserError.

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -127,6 +128,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// Small letters and one separator, without the dashes in front.
+std::string folded(std::string_view word) {
+  std::string result(word.substr(std::min(word.find_first_not_of('-'), word.size())));
+  for (char& c : result) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
 }  // namespace
 
 std::string Option::flag() const {
@@ -159,16 +167,23 @@ std::vector<std::string> texts_of(const Option& option) {
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> words) {
+  const std::string wanted = folded(word);
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2);
   for (const std::string& candidate : words) {
-    const std::size_t distance = edit_distance(word, candidate);
+    const std::size_t distance = edit_distance(wanted, folded(candidate));
     if (distance < best_distance || (distance == best_distance && best.empty())) {
       best = candidate;
       best_distance = distance;
     }
   }
-  return best;
+  if (!best.empty() && best_distance <= 2) return best;
+  // A part of a name: batch_size, epochs.
+  const auto holds = [&](const std::string& candidate) {
+    return wanted.size() >= 4 && folded(candidate).find(wanted) != std::string::npos;
+  };
+  const auto part = std::find_if(words.begin(), words.end(), holds);
+  return part != words.end() ? *part : best;
 }
 
 }  // namespace spillway

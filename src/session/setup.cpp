@@ -21,8 +21,8 @@ constexpr std::int64_t bytes_per_thread = 256 * kib;  // touched stack
 constexpr std::int64_t bytes_per_kernel = 64 * kib;   // 44 KiB: code that oneDNN generates
 constexpr std::int64_t bytes_per_op = 800;            // 580 B with its values, in Program, layout, plan and executor
 constexpr std::int64_t bytes_per_value = 64;
-constexpr std::int64_t bytes_per_token = 24;      // what a tokenizer leaves behind in the allocator
-constexpr std::int64_t staging_bytes = 12 * mib;  // one piece on its way between a file and the state (9 MiB)
+constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer leaves behind in the allocator
+constexpr std::int64_t staging_bytes_per_element = 9;  // a piece on its way between a file and the state
 
 std::int64_t default_budget_bytes() {
   const std::int64_t free_bytes = available_memory_bytes();
@@ -37,6 +37,28 @@ std::int64_t sequence_length_of(const TrainOptions& options, const ModelConfig& 
                     options.max_seq_len, most);
   }
   return options.max_seq_len;
+}
+
+// Beyond these a plan alone would take gigabytes.
+constexpr std::int64_t most_tokens_in_a_micro_batch = std::int64_t{1} << 20;
+constexpr std::int64_t most_micro_batches = 4096;
+
+StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) {
+  const StepShape shape{options.per_device_train_batch_size, sequence_length_of(options, config),
+                        options.gradient_accumulation_steps, options.max_grad_norm > 0};
+  if (shape.tokens() > most_tokens_in_a_micro_batch) {
+    throw UserError(
+        "per_device_train_batch_size: {} sequences of {} tokens are more than {} tokens; make it smaller and "
+        "gradient_accumulation_steps larger",
+        shape.sequences, shape.sequence_length, most_tokens_in_a_micro_batch);
+  }
+  if (shape.micro_batches > most_micro_batches) {
+    throw UserError(
+        "gradient_accumulation_steps: {} is more than {}; make it smaller and per_device_train_batch_size "
+        "larger",
+        shape.micro_batches, most_micro_batches);
+  }
+  return shape;
 }
 
 Cut cut_of(const TrainOptions& options) {
@@ -70,9 +92,13 @@ RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t m
   return choices;
 }
 
-std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const KernelCache& kernels, int threads,
-                             std::int64_t vocab_size) {
-  std::int64_t bytes = process_bytes + staging_bytes + vocab_size * bytes_per_token;
+std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
+                             int threads, std::int64_t vocab_size) {
+  std::int64_t largest_piece = 0;
+  for (const Piece& piece : state.pieces()) {
+    largest_piece = std::max(largest_piece, (piece.row_end - piece.row_begin) * state.tensor(piece.tensor).cols);
+  }
+  std::int64_t bytes = process_bytes + largest_piece * staging_bytes_per_element + vocab_size * bytes_per_token;
   bytes += static_cast<std::int64_t>(kernels.size()) * bytes_per_kernel;
   bytes += threads * (bytes_per_thread + round_up(kernels.scratch_bytes(), 4096));
   for (const Program* program : programs) {
@@ -95,7 +121,7 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   planned.layout = lay_out(planned.programs, state, page_bytes);
   Machine& machine = planned.machine;
   machine.budget_bytes = choices.budget_bytes;
-  machine.fixed_bytes = fixed_bytes_for(planned.programs, kernels, choices.threads, vocab_size);
+  machine.fixed_bytes = fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size);
   machine.page_bytes = planned.layout.page_bytes;
   const std::int64_t smallest = smallest_pages(planned.layout);
   std::int64_t in_memory = 0;
@@ -119,22 +145,21 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   return planned;
 }
 
-void require_fit(const PlannedPrograms& planned) {
-  if (planned.fits()) return;
-  throw DoesNotFit(
-      "memory: {} is too small; the smallest that works is {} ({} bytes); give more, or make "
-      "per_device_train_batch_size "
-      "or max_seq_len smaller",
-      format_bytes(planned.machine.budget_bytes), format_bytes(planned.min_memory_bytes), planned.min_memory_bytes);
+std::string refusal(const PlannedPrograms& planned, std::string_view advice) {
+  return fmt::format("{} is too small; the smallest budget that works is {}; give that much{}",
+                     format_bytes(planned.machine.budget_bytes), format_budget(planned.min_memory_bytes), advice);
 }
 
-void check_fixed_memory(const Machine& machine) {
+void require_fit(const PlannedPrograms& planned, std::string_view advice) {
+  if (!planned.fits()) throw DoesNotFit("memory: {}", refusal(planned, advice));
+}
+
+void check_fixed_memory(const PlannedPrograms& planned) {
   malloc_trim(0);
-  const std::int64_t resident = rss_bytes();
-  if (resident <= machine.fixed_bytes || is_instrumented()) return;
-  throw DoesNotFit("memory: {} are resident before any page is taken, more than the {} set aside; give {} more",
-                   format_bytes(resident), format_bytes(machine.fixed_bytes),
-                   format_bytes(resident - machine.fixed_bytes));
+  const std::int64_t wanted = rss_bytes() + planned.plans.front().pages * planned.layout.page_bytes;
+  if (wanted <= planned.machine.budget_bytes || is_instrumented()) return;
+  throw DoesNotFit("memory: {} would be resident, {} more than was planned for; give {}", format_bytes(wanted),
+                   format_bytes(wanted - planned.machine.budget_bytes), format_budget(wanted));
 }
 
 void clear_numeric_environment(std::vector<std::string>& notes) {
@@ -158,8 +183,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
           given.dtype, given.threads, given.memory_bytes, given.spill_dir,
           given.output_dir.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(given.output_dir),
           notes)),
-      shape{given.per_device_train_batch_size, sequence_length_of(given, config.model),
-            given.gradient_accumulation_steps, given.max_grad_norm > 0},
+      shape(step_shape_of(given, config.model)),
       sequence_length(shape.sequence_length),
       model(config.model, choices.dtype, Purpose::training, cut_of(given)),
       training(record_training(model, shape)) {

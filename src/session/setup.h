@@ -32,8 +32,8 @@ RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t m
                   std::vector<std::string>& notes);
 
 // What of the budget is not pages, for these Programs: a function of them alone, so that `plan` and the run agree.
-std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const KernelCache& kernels, int threads,
-                             std::int64_t vocab_size);
+std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
+                             int threads, std::int64_t vocab_size);
 
 // Programs over one State, laid out and planned for one budget. Plans are in the order of the Programs; the first one
 // settles the boundary that all share.
@@ -52,11 +52,14 @@ struct PlannedPrograms {
 PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
                               KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes);
 
-// Throws DoesNotFit with the smallest budget and what to change.
-void require_fit(const PlannedPrograms& planned);
+// Why it does not fit, and what to do: the smallest budget, then `advice` (", or make … smaller").
+std::string refusal(const PlannedPrograms& planned, std::string_view advice);
+inline constexpr std::string_view training_advice = ", or make per_device_train_batch_size or max_seq_len smaller";
 
-// Before the pages are taken: gives freed memory back and checks that what is resident is within the fixed part.
-void check_fixed_memory(const Machine& machine);
+void require_fit(const PlannedPrograms& planned, std::string_view advice);  // throws DoesNotFit with the refusal
+
+// Before the pages are taken: gives freed memory back and checks that what is resident leaves room for them.
+void check_fixed_memory(const PlannedPrograms& planned);
 
 // Unsets variables that would change numbers behind our back (DNNL_*, ONEDNN_*), naming them in `notes`.
 void clear_numeric_environment(std::vector<std::string>& notes);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/memory_info.h"
 #include "ops/adamw/adamw.h"
+#include "ops/matmul/matmul.h"
 #include "session/data.h"
 #include "session/feed.h"
 #include "session/session.h"
@@ -30,13 +31,15 @@ double read_double(Executor& executor, std::int32_t program, const Operand& oper
 
 // An output directory is made, and refused when it holds a run or a model.
 void claim_output(const std::filesystem::path& dir) {
-  for (const std::string_view name :
-       {"metrics.jsonl", "config.json", "model.safetensors", "model.safetensors.index.json"}) {
-    if (std::filesystem::exists(dir / name)) {
-      throw UserError("output_dir: {} already holds {}; name another directory, or remove it", dir.string(), name);
-    }
-  }
   std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    const std::filesystem::path name = entry.path().filename();
+    const std::string kind = name.extension().string();
+    if (kind != ".json" && kind != ".jsonl" && kind != ".yaml" && kind != ".safetensors" && kind != ".jinja") continue;
+    throw UserError("output_dir: {} already holds {}; name another directory, or remove it", dir.string(),
+                    name.string());
+  }
+  error.clear();
   std::filesystem::create_directories(dir, error);
   if (error) throw UserError("output_dir: {} cannot be made: {}", dir.string(), error.message());
 }
@@ -54,8 +57,9 @@ class TrainingRun {
 
   void run() {
     const auto start = SteadyClock::now();
-    require_fit(setup_.planned);
+    require_fit(setup_.planned, training_advice);
     claim_output(options_.output_dir);
+    require_space(options_.output_dir, setup_.folder.tensor_bytes());
     read_data();
     for (const std::string& note : setup_.notes) observer_.note(note);
     open_executor();
@@ -75,7 +79,8 @@ class TrainingRun {
  private:
   void read_data() {
     const auto read = [&](const std::vector<std::string>& files) {
-      return read_tokens(files, options_.model, setup_.config.model.vocab_size, options_.output_dir, setup_.notes);
+      return read_tokens(files, options_.model, setup_.config.model.vocab_size, options_.output_dir, setup_.notes,
+                         setup_.choices.budget_bytes);
     };
     if (options_.max_steps != 0) {
       tokens_ = read(options_.data);
@@ -91,16 +96,18 @@ class TrainingRun {
   }
 
   void open_executor() {
-    check_fixed_memory(setup_.planned.machine);
+    check_fixed_memory(setup_.planned);
     ExecutorOptions execution;
     execution.threads = setup_.choices.threads;
     execution.spill_dirs = setup_.choices.spill_dirs;
     execution.poison = options_.poison;
+    execution.huge_pages = options_.huge_pages;
     execution.delay_seed = static_cast<std::uint64_t>(options_.delay_seed);
     execution.io.allow_uring = options_.allow_uring;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
     observer_.note(executor_->describe_io());
+    observer_.note("products: " + matmul_numeric_key());
     executor_->settle(plan(training_program), plan(training_program).entry);
     load_weights(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files);
     const ModelConfig& config = setup_.config.model;

@@ -14,7 +14,6 @@ struct RunSummary {
   std::string dtype = {};
   std::int64_t parameters = 0;
   std::int64_t total_steps = 0;
-  std::int64_t first_step = 1;
   std::int64_t tokens_per_step = 0;
   std::int64_t threads = 0;
   std::int64_t budget_bytes = 0;
@@ -33,7 +32,7 @@ struct StepRecord {
   std::int64_t tokens = 0;  // targets of this step
   double step_seconds = 0;
   double tokens_per_second = 0;
-  double stall_seconds = 0;  // of step_seconds, computing waited for the disk
+  double stall_seconds = 0;                 // of step_seconds, computing waited for the disk
   std::int64_t rss_bytes = 0;               // resident now
   std::int64_t disk_read_bytes = 0;         // by this step
   std::int64_t disk_write_bytes = 0;        // by this step

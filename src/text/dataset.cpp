@@ -169,8 +169,8 @@ void add_txt(const std::filesystem::path& path, DocumentEncoder& documents, Data
 }
 
 void add_jsonl(const std::filesystem::path& path, DocumentEncoder& documents, DatasetCounts& counts,
-               const Progress& progress) {
-  JsonlReader reader(path);
+               const Progress& progress, std::int64_t line_limit_bytes) {
+  JsonlReader reader(path, line_limit_bytes);
   const std::int64_t before = counts.documents;
   while (reader.next(documents.text())) {
     documents.end_document(path);
@@ -178,6 +178,11 @@ void add_jsonl(const std::filesystem::path& path, DocumentEncoder& documents, Da
   }
   counts.replaced += reader.replaced();
   if (counts.documents == before) throw UserError("{} has no documents", path.string());
+}
+
+std::string name_of(std::span<const std::filesystem::path> files) {
+  if (files.size() == 1) return files[0].string();
+  return fmt::format("{} and {} more {}", files[0].string(), files.size() - 1, files.size() == 2 ? "file" : "files");
 }
 
 // The sizes of all files; refuses what cannot be data before any work is done.
@@ -190,7 +195,7 @@ std::int64_t check_files(std::span<const std::filesystem::path> files) {
       throw UserError("{}: data files end in .txt, .jsonl or .npy", path.string());
     }
     const std::int64_t bytes = File::open_to_read(path).size();
-    if (bytes == 0) throw UserError("{} is empty; training needs text", path.string());
+    if (bytes == 0) throw UserError("{} is empty; give a file with text or token ids", path.string());
     total_bytes += bytes;
   }
   return total_bytes;
@@ -200,10 +205,11 @@ std::int64_t check_files(std::span<const std::filesystem::path> files) {
 
 TokenStore TokenStore::build(std::span<const std::filesystem::path> files, const Encoder& encoder,
                              std::int64_t vocab_size, const std::filesystem::path& path,
-                             const DatasetProgress& progress) {
+                             const DatasetProgress& progress, std::int64_t line_limit_bytes) {
   Progress shown{.tell = progress, .total_bytes = check_files(files)};
   if (files.size() == 1 && ending_of(files[0]) == ".npy") return in_place(files[0], vocab_size, progress);
   TokenStore store;
+  store.name_ = name_of(files);
   store.file_ = File::open_to_write(path);
   std::error_code error;
   std::filesystem::remove(path, error);
@@ -213,7 +219,7 @@ TokenStore TokenStore::build(std::span<const std::filesystem::path> files, const
   for (const std::filesystem::path& file : files) {
     const std::string ending = ending_of(file);
     if (ending == ".txt") add_txt(file, documents, store.counts_, shown);
-    if (ending == ".jsonl") add_jsonl(file, documents, store.counts_, shown);
+    if (ending == ".jsonl") add_jsonl(file, documents, store.counts_, shown, line_limit_bytes);
     if (ending == ".npy") {
       const NpyReader npy(file);
       for_each_block(npy, vocab_size, shown, [&](std::span<const std::uint32_t> ids) { writer.append(ids, file); });
@@ -229,9 +235,10 @@ TokenStore TokenStore::build(std::span<const std::filesystem::path> files, const
 TokenStore TokenStore::in_place(const std::filesystem::path& path, std::int64_t vocab_size,
                                 const DatasetProgress& progress) {
   TokenStore store;
+  store.name_ = path.string();
   store.file_ = File::open_to_read(path);
   const NpyReader npy(path);
-  if (npy.count() == 0) throw UserError("{} is empty; training needs token ids", path.string());
+  if (npy.count() == 0) throw UserError("{} is empty; give a file with token ids", path.string());
   for_each_block(npy, vocab_size, {.tell = progress, .total_bytes = store.file_.size()}, [](auto) {});
   store.file_.drop_cache(0, 0);
   store.dtype_ = npy.header().dtype;

@@ -9,12 +9,14 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "formats/file.h"
+#include "formats/jsonl.h"
 
 namespace spillway {
 
@@ -31,7 +33,8 @@ class Encoder {
 // A document longer than this is encoded in parts. It is cut before or at white space, at a place where encoding the
 // two sides of the cut apart gives the ids of encoding them together; tokenizers that look no further than a word
 // therefore give the ids of the whole. A constant, so that ids do not depend on the memory at hand.
-constexpr std::int64_t text_part_bytes = 8 * mib;
+// Small, because a tokenizer may need 30 times the bytes of a text that has no words.
+constexpr std::int64_t text_part_bytes = 256 * kib;
 
 struct DatasetCounts {
   std::int64_t documents = 0;
@@ -50,11 +53,14 @@ class TokenStore {
   // token) into a new file at `path`, with the end token after each document. A single .npy is used in place and
   // `path` is not touched. Every id is checked to be below `vocab_size`. The
   // file loses its name as soon as it is made, so that its space is free when the process ends, however it ends.
-  // UserError: no files, an unknown ending, a missing or empty file, an id beyond the vocabulary. DeviceError: disk.
+  // UserError: no files, an unknown ending, a missing or empty file, a .jsonl line above `line_limit_bytes` (about five
+  // times as much memory is used for one), an id beyond the vocabulary. DeviceError: disk.
   static TokenStore build(std::span<const std::filesystem::path> files, const Encoder& encoder, std::int64_t vocab_size,
-                          const std::filesystem::path& path, const DatasetProgress& progress = {});
+                          const std::filesystem::path& path, const DatasetProgress& progress = {},
+                          std::int64_t line_limit_bytes = JsonlReader::default_line_limit_bytes);
 
   std::int64_t count() const { return count_; }
+  const std::string& name() const { return name_; }  // for errors: "a.txt", or "a.txt and 2 more files"
   const DatasetCounts& counts() const { return counts_; }
   // Ids [begin, begin + into.size()).
   void read(std::int64_t begin, std::span<std::int32_t> into) const;
@@ -65,6 +71,7 @@ class TokenStore {
                              const DatasetProgress& progress);
 
   File file_;
+  std::string name_;
   DType dtype_ = DType::u32;
   std::int64_t data_offset_ = 0;
   std::int64_t count_ = 0;

@@ -49,10 +49,11 @@ Windows::Windows(const TokenStore& store, std::int64_t max_seq_len, Order order)
   SPILLWAY_CHECK(max_seq_len >= 1, "max_seq_len {}", max_seq_len);
   count_ = (store.count() - 1) / max_seq_len;
   if (count_ >= 1) return;
-  throw UserError(
-      "the data has {} tokens, but max_seq_len {} needs at least {}; {}", store.count(), max_seq_len, max_seq_len + 1,
-      store.count() < 2 ? std::string("give more text")
-                        : fmt::format("give more text or set max_seq_len to {} or less", store.count() - 1));
+  throw UserError("{}: {} tokens are too few, max_seq_len {} needs at least {}; {}", store.name(), store.count(),
+                  max_seq_len, max_seq_len + 1,
+                  store.count() < 2
+                      ? std::string("give more text")
+                      : fmt::format("give more text or set max_seq_len to {} or less", store.count() - 1));
 }
 
 std::int64_t Windows::index(std::int64_t global_sequence) const {

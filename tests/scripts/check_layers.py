@@ -38,6 +38,8 @@ def room_of(path):
     """The room of a path below src/. An op's folder has a pure side, <op>.h and spec files, and kernels; a folder of ops/
     without a spec is a part of kernels."""
     parts = path.parts
+    if len(parts) == 1:
+        return "session"  # the public header of the library
     if parts[0] != "ops":
         return parts[0]
     if len(parts) == 2:

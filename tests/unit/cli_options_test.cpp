@@ -171,6 +171,10 @@ TEST(Options, FindsTheNearestWord) {
   EXPECT_EQ(nearest("maxsteps", words), "max_steps");
   EXPECT_EQ(nearest("sed", words), "seed");
   EXPECT_EQ(nearest("qqqqqqqqqqqq", words), "");
+  EXPECT_EQ(nearest("LEARNING_RATE", words), "learning_rate");
+  EXPECT_EQ(nearest("--learning_rate", std::vector<std::string>{"--learning-rate"}), "--learning-rate");
+  EXPECT_EQ(nearest("batch_size", std::vector<std::string>{"max_steps", "per_device_train_batch_size"}),
+            "per_device_train_batch_size");
 }
 
 TrainOptions schedule(const char* type, std::int64_t warmup_steps) {

@@ -98,6 +98,18 @@ TEST(Jsonl, LinesMayBeLongerThanABlock) {
   EXPECT_THAT(texts_of(reader), ElementsAre(big, "b"));
 }
 
+TEST(Jsonl, TheLimitHoldsForRepairedText) {
+  const ScratchFolder folder;
+  const std::string line = "{\"text\": \"" + std::string(20, '\xFF') + "\"}";
+  JsonlReader enough(folder.file("a.jsonl", line), 72);
+  EXPECT_EQ(texts_of(enough).front().size(), 60U);
+  EXPECT_EQ(enough.replaced(), 20);
+  JsonlReader less(folder.file("a.jsonl", line), 71);
+  expect_refused([&] { texts_of(less); }, "longer than the 71 B");
+  JsonlReader cut(folder.file("b.jsonl", "{\"text\": \"a\"}\n\xE2\x82"));
+  expect_refused([&] { texts_of(cut); }, "b.jsonl, line 2");
+}
+
 TEST(Jsonl, LoneSurrogatesAreReplaced) {
   const JsonlText text =
       parse_jsonl_line(R"({"text": "\ud83d\ude00 \ud83d \ude00 \\ud83d\ud83d\ud83d\ude00"})", "f", 1);

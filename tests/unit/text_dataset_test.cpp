@@ -151,6 +151,36 @@ TEST(TokenStore, LongDocumentsGiveTheIdsOfTheWhole) {
   EXPECT_EQ(store.counts().text_bytes, static_cast<std::int64_t>(text.size()));
 }
 
+// Remembers the longest text it was given.
+class MeasuringEncoder : public ByteEncoder {
+ public:
+  std::vector<std::uint32_t> encode(std::string_view text) const override {
+    longest_ = std::max(longest_, static_cast<std::int64_t>(text.size()));
+    return ByteEncoder::encode(text);
+  }
+  std::int64_t longest() const { return longest_; }
+
+ private:
+  mutable std::int64_t longest_ = 0;
+};
+
+TEST(TokenStore, EncodesInPartsThatSmallBudgetsCanHold) {
+  const ScratchFolder folder;
+  const std::string text(3 * static_cast<std::size_t>(mib), 'a');
+  for (const auto& path : {folder.file("a.txt", text), folder.file("a.jsonl", "{\"text\":\"" + text + "\"}")}) {
+    const MeasuringEncoder encoder;
+    TokenStore::build(std::span(&path, 1), encoder, 257, folder / "tokens");
+    EXPECT_LE(encoder.longest(), 512 * kib) << path;
+  }
+}
+
+TEST(TokenStore, LimitsLines) {
+  const ScratchFolder folder;
+  const auto path = folder.file("a.jsonl", "{\"text\": \"0123456789\"}");
+  expect_refused([&] { TokenStore::build(std::span(&path, 1), ByteEncoder(), 257, folder / "tokens", {}, 8); },
+                 "a.jsonl, line 1: longer than the 8 B that a line may have; cut the document in several or give more");
+}
+
 TEST(TokenStore, TellsProgress) {
   const ScratchFolder folder;
   const std::vector<std::filesystem::path> files{folder.file("a.txt", "ab"),
@@ -253,7 +283,7 @@ TEST_F(WindowsTest, LongWindowsAreReadWhole) {
 
 TEST_F(WindowsTest, TooLittleDataIsRefusedWithTheNumbers) {
   const TokenStore store = store_of(4);
-  expect_refused([&] { Windows(store, 4, {}); }, "the data has 4 tokens, but max_seq_len 4 needs at least 5");
+  expect_refused([&] { Windows(store, 4, {}); }, "ids.npy: 4 tokens are too few, max_seq_len 4 needs at least 5");
   expect_refused([&] { Windows(store, 4, {}); }, "3 or less");
 }
 
