@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "random_program.h"
+#include "sim/simulate.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::uint64_t first_seed = 4100;
+
+// Visits plans of random Programs at their smallest size, with rates at which computing and disk take about as long.
+template <typename Visit>
+void for_each_plan(const Visit& visit) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + 60; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const RandomPrograms programs(seed);
+    const Layout layout = programs.layout();
+    const Plan plan = make_plan(layout, 0, smallest_pages(layout), nullptr);
+    StepRates rates;
+    for (std::size_t i = 0; i < programs.step().ops.size(); ++i) {
+      rates.op_seconds.push_back(0.5 + static_cast<double>((seed * 31 + i * 17) % 10) / 10);
+    }
+    const double op_seconds = static_cast<double>(rates.op_seconds.size());
+    rates.mixed_bytes_per_second =
+        static_cast<double>(1 + plan.traffic.read_bytes + plan.traffic.write_bytes) / op_seconds;
+    rates.read_bytes_per_second = rates.mixed_bytes_per_second;
+    rates.write_bytes_per_second = rates.mixed_bytes_per_second;
+    visit(plan, layout, rates);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+double start_of(const Timeline& timeline, InstrId id) { return timeline.starts[index_of(id)]; }
+double end_of(const Timeline& timeline, InstrId id) { return timeline.ends[index_of(id)]; }
+
+TEST(Simulate, EveryInstructionWaitsForWhatItNamesAndForItsLane) {
+  for_each_plan([](const Plan& plan, const Layout& layout, const StepRates& rates) {
+    const Timeline timeline = simulate(plan, layout, rates);
+    for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
+      const auto id = static_cast<InstrId>(i);
+      for (const InstrId wait : plan.instrs[i].after) EXPECT_GE(start_of(timeline, id), end_of(timeline, wait));
+      EXPECT_LE(end_of(timeline, id), timeline.seconds);
+    }
+    for (const auto& lane : plan.lanes) {
+      for (std::size_t i = 1; i < lane.size(); ++i)
+        EXPECT_GE(start_of(timeline, lane[i]), end_of(timeline, lane[i - 1]));
+    }
+  });
+}
+
+TEST(Simulate, NoStepIsFasterThanItsLowerBoundAndItsPartsAddUp) {
+  for_each_plan([](const Plan& plan, const Layout& layout, const StepRates& rates) {
+    const Timeline timeline = simulate(plan, layout, rates);
+    const double tolerance = 1e-9 * timeline.seconds;
+    EXPECT_GE(timeline.seconds, timeline.lower_bound_seconds() - tolerance);
+    double computing = 0;
+    for (const double seconds : rates.op_seconds) computing += seconds;
+    EXPECT_NEAR(timeline.compute_seconds, computing, tolerance);
+    const InstrId last = plan.lanes[static_cast<std::size_t>(LaneId::compute)].back();
+    EXPECT_NEAR(end_of(timeline, last), timeline.compute_seconds + timeline.stalled_seconds, tolerance);
+  });
+}
+
+TEST(Simulate, AnInstantDiskLeavesComputingAloneAndAFasterOneNeverHurts) {
+  for_each_plan([](const Plan& plan, const Layout& layout, StepRates rates) {
+    const double slow = simulate(plan, layout, rates).seconds;
+    for (double* rate : {&rates.read_bytes_per_second, &rates.write_bytes_per_second, &rates.mixed_bytes_per_second}) {
+      *rate *= 2;
+    }
+    EXPECT_LE(simulate(plan, layout, rates).seconds, slow * (1 + 1e-9));
+    for (double* rate : {&rates.read_bytes_per_second, &rates.write_bytes_per_second, &rates.mixed_bytes_per_second}) {
+      *rate = 1e300;
+    }
+    const Timeline instant = simulate(plan, layout, rates);
+    EXPECT_NEAR(instant.seconds, instant.compute_seconds, 1e-9 * instant.seconds);
+    EXPECT_EQ(instant.bottleneck(), "compute");
+  });
+}
+
+TEST(Simulate, ABusyDiskSlowsComputingByItsFactor) {
+  for_each_plan([](const Plan& plan, const Layout& layout, StepRates rates) {
+    const double apart = simulate(plan, layout, rates).seconds;
+    rates.compute_slowdown = 1.5;
+    const double beside = simulate(plan, layout, rates).seconds;
+    EXPECT_GE(beside, apart * (1 - 1e-9));
+    EXPECT_LE(beside, 1.5 * apart * (1 + 1e-9));
+  });
+}
+
+}  // namespace
+}  // namespace spillway
