@@ -83,7 +83,7 @@ class Executor {
   void leave(const Plan& plan);
   void run_compute(const Prepared& prepared, RunReport& report);
   void run_op(const BoundProgram& program, OpId op);
-  void begin_stay(const Plan& plan, StayId stay, bool poison);
+  void begin_stay(const Plan& plan, StayId id, bool fill);
   void wait_for(const Clock& clock, RunReport& report);
   void throw_failure();
   void fail(std::exception_ptr failure);

@@ -27,6 +27,6 @@ HfConfig parse_hf_config(std::string_view text, std::string_view file);
 HfConfig read_hf_config(const std::filesystem::path& path);
 
 // The text of a config.json with the names the family uses. parse_hf_config of it gives the same ModelConfig.
-std::string write_hf_config(const ModelConfig& config);
+std::string write_hf_config(const ModelConfig& model);
 
 }  // namespace spillway

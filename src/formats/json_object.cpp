@@ -68,7 +68,10 @@ std::optional<JsonObject> JsonObject::object(std::string_view key) const {
 }
 
 bool is_trivial(const nlohmann::json& value) {
-  if (value.is_number()) return value == 0 || value == 1;
+  if (value.is_number()) {
+    const auto number = value.get<double>();
+    return number == 0 || number == 1;
+  }
   if (value.is_boolean()) return !value.get<bool>();
   if (value.is_string()) return value.get_ref<const std::string&>().empty();
   return value.empty();

@@ -25,7 +25,10 @@ struct Storage {
 struct Touch {
   std::int32_t program = 0;
   std::int32_t segment = 0;
-  auto operator<=>(const Touch&) const = default;
+  bool operator==(const Touch&) const = default;
+  bool operator<(const Touch& other) const {
+    return std::pair(program, segment) < std::pair(other.program, other.segment);
+  }
 };
 
 // A class of adjacent storages with what the planner needs to know of it.
@@ -47,7 +50,7 @@ bool in_pages(const Value& value) { return value.kind != ValueKind::input && val
 
 class LayoutMaker {
  public:
-  LayoutMaker(std::span<const Program* const> programs, const State& state) : programs_(programs), state_(state) {
+  LayoutMaker(std::span<const Program* const> programs, const State& state) : programs_(programs) {
     for (std::size_t p = 0; p < state.pieces().size(); ++p) add_storage(state.bytes_of(static_cast<PieceId>(p)));
     state_storages_ = static_cast<std::int32_t>(storages_.size());
     for (std::size_t p = 0; p < programs.size(); ++p) layout_.programs.push_back(start(*programs[p]));
@@ -386,7 +389,6 @@ class LayoutMaker {
   }
 
   std::span<const Program* const> programs_;
-  const State& state_;
   Layout layout_;
   std::vector<Storage> storages_;
   std::int32_t state_storages_ = 0;

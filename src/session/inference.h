@@ -20,7 +20,7 @@ struct InferenceChoices {
 class InferenceModel {
  public:
   // Reads config and headers. Throws UserError.
-  explicit InferenceModel(const InferenceChoices& choices);
+  explicit InferenceModel(const InferenceChoices& given);
 
   // Plans the Programs, recorded from `model` meanwhile, and loads the weights. Throws DoesNotFit.
   void open(std::vector<const Program*> programs);

@@ -46,11 +46,11 @@ class IoParts {
 
   // The number of a part to start now, below depth, or -1: nothing to start, or `depth` under way.
   int start();
-  Transfer transfer(int part) const;
+  Transfer transfer(int number) const;
 
   // What the kernel answered: bytes, or -errno. A part that is to go on will be given out by start again. Appends the
   // request's completion when this was its last part.
-  void finish(int part, std::int64_t result, std::vector<IoCompletion>& done);
+  void finish(int number, std::int64_t result, std::vector<IoCompletion>& done);
 
   // Parts given out by start and not finished.
   int under_way() const { return under_way_; }
@@ -74,8 +74,8 @@ class IoParts {
   };
 
   static bool advance(Part& part, Active& active, std::int64_t result);
-  void release(int part);
-  void abandon_rest(std::size_t active);
+  void release(int number);
+  void abandon_rest(std::size_t number);
 
   std::int64_t request_bytes_;
   std::vector<Active> actives_;

@@ -26,7 +26,7 @@ class Tokenizer {
   // merge while it lives, half as much again while it is read.
   static Tokenizer load(const std::filesystem::path& path);
   // The same from the text of a tokenizer.json; `name` stands for the file in errors.
-  static Tokenizer parse(std::string_view json, std::string_view name);
+  static Tokenizer parse(std::string_view text, std::string_view name);
   // The built-in one: ids 0 to 255 are bytes, 256 is <|endoftext|>.
   static Tokenizer bytes();
 
