@@ -1,18 +1,34 @@
 // Space on disk for pages that do not fit in memory: uniform slots in one preallocated file for each spill directory.
 //
-// Files are reserved in full before anything starts, so a disk never fills in the middle of a run. Slots say where
-// bytes lie; which version of what they hold is the caller's. In this version a file has no name once it is open:
+// Files are reserved in full before anything starts and never grow while slots are in use, so a disk never fills in the
+// middle of a run. Slots say where bytes lie; which version of what they hold is the caller's.
+//
+// A store is kept or not. The files of a kept one have names (slot_set.h), carry the id of the run, and hold commits
+// (room checkpoint), so that another process can open them. Otherwise the files have no name once they are open:
 // whatever ends the process, nothing is left behind.
+//
+// A slot has holders. Whoever allocates it is the first; a commit that names it holds it too. It is free again when the
+// last one has released it.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "store/disk_calls.h"
 #include "store/io.h"
+#include "store/run_id.h"
+#include "store/slot_set.h"
 
 namespace spillway {
 
@@ -22,9 +38,28 @@ struct SlotStoreOptions {
   std::vector<std::filesystem::path> directories;  // the slots are spread evenly over them
   std::int64_t slot_bytes = 0;                     // a multiple of 4096: the page size
   std::int64_t slot_count = 0;
+  std::int64_t reserved_slots = 0;  // of slot_count: for allocate_reserved alone
+  bool keep = false;                // named files that outlive the process
+  DiskCalls* calls = nullptr;       // null: the kernel's
 };
 
-// Calls on one store come from one thread at a time.
+// The slots that hold one version of every bundle of a layout, each of them held.
+struct SlotSnapshot {
+  std::vector<SlotId> slots;        // of all bundles, one after the other
+  std::vector<std::int32_t> first;  // by bundle, and one more
+
+  void add(std::span<const SlotId> bundle);
+  std::size_t bundles() const { return first.empty() ? 0 : first.size() - 1; }
+  std::span<const SlotId> of(std::size_t bundle) const;
+};
+
+// The head of every slot file; see docs/formats.md. Slots follow it.
+constexpr std::int64_t slot_file_head_bytes = std::int64_t{1} << 20;
+constexpr std::int64_t slot_file_block_bytes = 4096;  // what is written in place at once
+constexpr int superblock_places = 2;
+constexpr std::int64_t superblock_offset_bytes(int place) { return (place + 1) * (std::int64_t{256} << 10); }
+
+// Slots may be allocated, held, released and sealed from several threads; everything else is for one thread at a time.
 class SlotStore {
  public:
   struct Location {
@@ -32,22 +67,75 @@ class SlotStore {
     std::int64_t offset_bytes = 0;
   };
 
-  // Creates, locks and preallocates the files and adds them to the engine, which must be idle when the store ends.
-  // Throws UserError when a directory is missing or not writable, DeviceError when it is full or fails; each names the
-  // directory and, for space, what is needed and what is free.
+  // Creates, locks and preallocates the files. When they are kept, their names and heads are durable on return. Throws
+  // UserError when a directory is missing or not writable, DeviceError when it is full or fails; each names the
+  // directory and, for space, what is needed and what is free. On failure nothing is left behind.
+  explicit SlotStore(const SlotStoreOptions& options);
+  // The same, attached to the engine.
   SlotStore(const SlotStoreOptions& options, IoEngine& engine);
+  // Opens the files of a kept store. Locks all of them before it reads any: a process that was killed may still have
+  // writes under way. No slot is taken yet. Throws UserError when one is missing, is not of this run, or is in use by
+  // another process (named where the system tells), DeviceError when its head does not verify.
+  static std::unique_ptr<SlotStore> open(const SlotSet& set, DiskCalls* calls = nullptr);
   SlotStore(const SlotStore&) = delete;
   SlotStore& operator=(const SlotStore&) = delete;
 
-  // A free slot, from the directories in turn. The plan counts slots, so having none left is a broken invariant. Its
-  // contents are undefined until it is written.
+  // Adds the files to an engine, which must be idle when the store ends. Once.
+  void attach(IoEngine& engine);
+  // Before the run: makes room for at least this many slots, of which `reserved` are for allocate_reserved. Durable on
+  // return. Throws DeviceError when a disk is full.
+  void grow(std::int64_t slot_count, std::int64_t reserved_slots);
+
+  // A free slot, from the directories in turn, held once. Its contents are undefined until it is written. Without a
+  // free slot it waits while releases are promised, since these give slots back; when nobody promises any, having none
+  // is a broken invariant, for the plan counts slots. Throws the failure given to `stop`.
   SlotId allocate();
+  // The same from the reserve; never waits.
+  SlotId allocate_reserved();
+  // Whether `slots` calls of allocate would return at once.
+  bool can_allocate(std::int64_t slots) const;
+  void hold(std::span<const SlotId> slots);
   void release(SlotId slot);
+  void release(std::span<const SlotId> slots);
+  // Takes a slot that a commit names, when a store is opened: the first call makes it taken, later ones hold it.
+  void adopt(SlotId slot, std::uint64_t checksum);
+
+  // While a promise stands, allocate waits instead of failing. A pending commit promises, and so does whoever holds an
+  // old commit for an export.
+  void promise_release();
+  void end_promise();
+  // Ends all waiting in allocate, now and later, with this failure.
+  void stop(std::exception_ptr failure);
+  // Called, on the thread that released, when slots have become free while someone may be waiting. Set before the run.
+  void on_release(std::function<void()> notify);
+
+  // Notes the checksum of what is about to be written to the slot; the bytes beyond are undefined.
+  void seal(SlotId slot, std::span<const std::byte> bytes);
+  // Throws DeviceError, naming file and offset, when these are not the bytes that were sealed.
+  void verify(SlotId slot, std::span<const std::byte> bytes) const;
+  std::uint64_t checksum(SlotId slot) const;
+
+  // Which file of the run a slot lies in and the how manieth it is there: what a commit names. SlotId::none when the
+  // file has no such slot.
+  std::pair<std::int32_t, std::int32_t> place_of(SlotId slot) const;
+  SlotId slot_at(std::int32_t file, std::int32_t index) const;
+
+  // Blocking transfers, for commits. `bytes` is a multiple of 4096 at 4096-aligned memory. Throws DeviceError.
+  void read_slot(SlotId slot, std::span<std::byte> into) const;
+  void write_slot(SlotId slot, std::span<const std::byte> from);
+  void read_block(std::int32_t file, std::int64_t offset_bytes, std::span<std::byte> into) const;
+  void write_block(std::int32_t file, std::int64_t offset_bytes, std::span<const std::byte> from);
+  // Makes all completed writes durable, on all files side by side. Throws DeviceError.
+  void flush();
 
   Location location(SlotId slot) const;
   std::int64_t slot_bytes() const { return slot_bytes_; }
   std::int64_t slot_count() const { return static_cast<std::int64_t>(taken_.size()); }
   std::int64_t free_count() const { return free_count_; }
+  bool kept() const;
+  const RunId& run() const;
+  std::int32_t file_count() const { return static_cast<std::int32_t>(files_.size()); }
+  std::filesystem::path path(std::int32_t file) const;  // the directory, when the file has no name
 
   // All files bypass the page cache.
   bool direct() const;
@@ -92,5 +180,8 @@ class SlotStore {
   std::vector<File> files_;
   std::vector<bool> taken_;
 };
+
+// Why these slots cannot be reserved: a sentence with what is needed and what is free, or nothing. Creates nothing.
+std::optional<std::string> slot_space_shortage(const SlotStoreOptions& options);
 
 }  // namespace spillway
