@@ -1,6 +1,7 @@
 #include "telemetry/metrics.h"
 
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,7 +42,39 @@ void append(std::string& json, std::string_view name, Number value) {
   json += json_number(value);
 }
 
+// {"forward": 1.5, …}: a number for each value of a closed list.
+template <typename Enum, typename Number, std::size_t count>
+std::string object_of(const std::array<Number, count>& numbers, std::size_t names = count) {
+  std::string json;
+  for (std::size_t i = 0; i < names; ++i) append(json, name_of(static_cast<Enum>(i)), numbers[i]);
+  return json + '}';
+}
+
+void append_text(std::string& json, std::string_view name, const std::string& text) {
+  json += fmt::format(", \"{}\": {}", name, text);
+}
+
+void append_totals(std::string& json, const StepTotals& totals) {
+  constexpr std::size_t moving_tags = static_cast<std::size_t>(MemoryTag::unused);
+  append_text(json, "phase_seconds", object_of<StepPhase>(totals.phase_seconds));
+  append_text(json, "wait_seconds", object_of<WaitCause>(totals.wait_seconds));
+  append_text(json, "read_bytes", object_of<MemoryTag>(totals.read_bytes, moving_tags));
+  append_text(json, "write_bytes", object_of<MemoryTag>(totals.write_bytes, moving_tags));
+  append_text(json, "memory_bytes", object_of<MemoryTag>(totals.memory_bytes));
+}
+
 }  // namespace
+
+std::string_view name_of(StepPhase phase) {
+  constexpr std::array<std::string_view, step_phase_count> names{"forward", "head", "backward", "update", "other"};
+  return names[static_cast<std::size_t>(phase)];
+}
+
+std::string_view name_of(WaitCause cause) {
+  constexpr std::array<std::string_view, wait_cause_count> names{"read_weights", "read_optimizer", "read_gradients",
+                                                                 "read_activations", "write"};
+  return names[static_cast<std::size_t>(cause)];
+}
 
 std::string json_of(const StepRecord& r) {
   std::string json;
@@ -58,6 +91,17 @@ std::string json_of(const StepRecord& r) {
   append(json, "disk_write_bytes", r.disk_write_bytes);
   if (r.seconds_left) append(json, "seconds_left", *r.seconds_left);
   if (r.eval_loss) append(json, "eval_loss", *r.eval_loss);
+  if (r.predicted_seconds) append(json, "predicted_seconds", *r.predicted_seconds);
+  if (r.lower_bound_seconds) {
+    append(json, "lower_bound_seconds", *r.lower_bound_seconds);
+    append(json, "share_of_bound", *r.lower_bound_seconds / r.step_seconds);
+  }
+  if (!r.clip.empty()) {
+    append_text(json, "clip", nlohmann::json(r.clip).dump());
+    append_text(json, "clipped", r.clipped ? "true" : "false");
+  }
+  if (r.committed_step) append(json, "committed_step", *r.committed_step);
+  if (r.totals) append_totals(json, *r.totals);
   json += '}';
   return json;
 }

@@ -1,11 +1,38 @@
 // The closed, typed list of what a run reports.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "telemetry/events.h"
 
 namespace spillway {
+
+// Where the time of a step goes. The time of a phase is from the first of its ops, or the wait for it, to the end of
+// the last, waits included; `other` is what the host does before and after. They add up to step_seconds.
+enum class StepPhase : std::uint8_t { forward, head, backward, update, other };
+constexpr std::size_t step_phase_count = 5;
+std::string_view name_of(StepPhase phase);
+
+// What computing waited for: the read of a kind of bundle, or writes (for their pages, or for a slot). They add up to
+// stall_seconds.
+enum class WaitCause : std::uint8_t { read_weights, read_optimizer, read_gradients, read_activations, write };
+constexpr std::size_t wait_cause_count = 5;
+std::string_view name_of(WaitCause cause);
+
+// What a step's events add up to; see telemetry/step_totals.h.
+struct StepTotals {
+  std::array<double, step_phase_count> phase_seconds{};
+  std::array<double, wait_cause_count> wait_seconds{};
+  // Moves that ended in this step, by MemoryTag of the bundle. Never of `unused`.
+  std::array<std::int64_t, memory_tag_count> read_bytes{};
+  std::array<std::int64_t, memory_tag_count> write_bytes{};
+  // The pages by what is on them, at the moment of the step at which the most were in use. They add up to the arena.
+  std::array<std::int64_t, memory_tag_count> memory_bytes{};
+};
 
 // Known before the first step.
 struct RunSummary {
@@ -38,6 +65,12 @@ struct StepRecord {
   std::int64_t disk_write_bytes = 0;        // by this step
   std::optional<double> seconds_left = {};  // once believable
   std::optional<double> eval_loss = {};
+  std::optional<StepTotals> totals = {};            // when events are recorded
+  std::optional<double> predicted_seconds = {};     // of the step's plan, by the simulator, where rates are known
+  std::optional<double> lower_bound_seconds = {};   // no schedule of the plan's work can be faster
+  std::string clip = {};                            // the way the step clipped; empty: it does not clip
+  bool clipped = false;                             // the norm was over the limit
+  std::optional<std::int64_t> committed_step = {};  // the newest durable one when the step ended
 };
 
 struct RunEnd {

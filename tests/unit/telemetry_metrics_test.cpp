@@ -33,6 +33,35 @@ TEST(Metrics, NamesEveryField) {
   EXPECT_EQ(more["seconds_left"], 10);
 }
 
+TEST(Metrics, SaysWhereTimeBytesAndMemoryWent) {
+  StepRecord r;
+  r.step_seconds = 2;
+  EXPECT_FALSE(nlohmann::json::parse(json_of(r)).contains("phase_seconds"));
+  r.lower_bound_seconds = 1.5;
+  r.predicted_seconds = 1.75;
+  r.clip = "after";
+  r.clipped = true;
+  r.committed_step = 7;
+  StepTotals& totals = r.totals.emplace();
+  totals.phase_seconds = {1, 2, 3, 4, 5};
+  totals.wait_seconds = {0.1, 0.2, 0.3, 0.4, 0.5};
+  totals.read_bytes = {1, 2, 3, 4, 0};
+  totals.write_bytes = {5, 6, 7, 8, 0};
+  totals.memory_bytes = {10, 20, 30, 40, 50};
+  const auto json = nlohmann::json::parse(json_of(r));
+  EXPECT_EQ(json["share_of_bound"], 0.75);
+  EXPECT_EQ(json["predicted_seconds"], 1.75);
+  EXPECT_EQ(json["clip"], "after");
+  EXPECT_EQ(json["clipped"], true);
+  EXPECT_EQ(json["committed_step"], 7);
+  EXPECT_EQ(json["phase_seconds"].dump(), R"({"backward":3,"forward":1,"head":2,"other":5,"update":4})");
+  EXPECT_EQ(json["wait_seconds"]["read_weights"], 0.1);
+  EXPECT_EQ(json["wait_seconds"]["write"], 0.5);
+  EXPECT_EQ(json["read_bytes"].dump(), R"({"activations":4,"gradients":3,"optimizer":2,"weights":1})");
+  EXPECT_EQ(json["write_bytes"]["weights"], 5);
+  EXPECT_EQ(json["memory_bytes"]["unused"], 50);
+}
+
 TEST(Metrics, FloatsReadBackToTheSameBits) {
   const auto seed = std::random_device()();
   SCOPED_TRACE(seed);

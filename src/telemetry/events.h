@@ -1,0 +1,128 @@
+// The closed, typed list of what happens in a run, as fixed-size records. Whoever wants to know (the terminal, the
+// trace, the metrics, the flight record, a report) reads these; nothing else is recorded and nothing else prints.
+//
+// An event names its plan by number and its instruction, op or bundle by the plan's own numbers; the Catalog of the run
+// (telemetry/catalog.h) says what they stand for. docs/formats.md has the list as a table.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+namespace spillway {
+
+// Grows by one whenever a kind, a field or its meaning changes.
+constexpr std::uint32_t event_version = 1;
+
+// One ring, and one thread that writes it.
+enum class EventSource : std::uint8_t { compute, disk, commit, background };
+constexpr std::size_t event_source_count = 4;
+std::string_view name_of(EventSource source);
+
+// Lanes of a plan, by the plan's numbers, and what is done beside it.
+enum class EventLane : std::uint8_t { compute, read, write, commit, host };
+constexpr std::size_t event_lane_count = 5;
+std::string_view name_of(EventLane lane);  // "compute", "disk read", "disk write", "commit", "host"
+
+enum class EventKind : std::uint8_t {
+  none,
+  // Of the run, from the thread that calls. `subject` is a RunPhase.
+  phase_begin,
+  phase_end,
+  // `step` says which, from 1. step_end: `value` is the bits of the loss, a double.
+  step_begin,
+  step_end,
+  // One run of a plan by the executor; `value` is its number, from 1. plan_end: the compute lane is done, moves of the
+  // tail may still be under way.
+  plan_begin,
+  plan_end,
+  // `subject` is the op.
+  op_begin,
+  op_end,
+  // The compute lane waits: `lane` and `other` are the lane and the instruction waited for; `subject` is its bundle.
+  // A wait whose cause changes ends and begins anew.
+  wait_begin,
+  wait_end,
+  // `subject` is the bundle, `value` its bytes, `disk` where it goes or comes from. move_submit: `other` is how many
+  // moves of the lane are under way, itself included. A move of what was never written has `disk` no_disk: its bytes
+  // are zero and not read.
+  move_submit,
+  move_complete,
+  // Pages are attached to a bundle's address: `subject` is the bundle, `value` bytes of its pages.
+  stay_begin,
+  // A commit; `subject` is a CommitStage, `value` the bytes it has written so far.
+  commit,
+  // `subject` is a NoteKind, `value` depends on it.
+  note,
+  // `subject` is a CounterKind, `value` its value.
+  counter,
+};
+constexpr std::size_t event_kind_count = 17;
+std::string_view name_of(EventKind kind);  // "op_begin"
+
+enum class RunPhase : std::int32_t { load, train, evaluate, save };
+constexpr std::size_t run_phase_count = 4;
+std::string_view name_of(RunPhase phase);
+
+enum class CommitStage : std::int32_t {
+  snapshot,   // all versions of the step are on their way or on disk; what they are is fixed
+  flushed,    // the data is durable
+  manifest,   // so is the manifest
+  durable,    // the commit is the newest recoverable state
+  abandoned,  // the run goes on without it
+};
+constexpr std::size_t commit_stage_count = 5;
+std::string_view name_of(CommitStage stage);
+
+enum class NoteKind : std::int32_t {
+  slow_step,  // value: nanoseconds since the step began
+  clipped,    // the step's norm was over the limit
+  reverted,   // its updates were made again
+  failure,    // the run ends with an error
+};
+constexpr std::size_t note_kind_count = 4;
+std::string_view name_of(NoteKind kind);
+
+enum class CounterKind : std::int32_t {
+  rss_bytes,          // resident memory of the process
+  system_read_bytes,  // that the kernel says this process caused to be read from storage, /proc/self/io
+  system_write_bytes,
+};
+constexpr std::size_t counter_kind_count = 3;
+std::string_view name_of(CounterKind kind);
+
+// What memory is used for. Together with `unused` the tags add up to the pages of the run.
+enum class MemoryTag : std::uint8_t { weights, optimizer, gradients, activations, unused };
+constexpr std::size_t memory_tag_count = 5;
+std::string_view name_of(MemoryTag tag);
+
+constexpr std::uint8_t no_disk = 255;
+
+struct Event {
+  std::int64_t time_ns = 0;  // CLOCK_MONOTONIC
+  std::int64_t value = 0;
+  std::int32_t step = 0;    // the step whose work this is, from 1; 0 before the first
+  std::int32_t instr = -1;  // of the plan
+  std::int32_t subject = -1;
+  std::int32_t other = -1;
+  EventKind kind = EventKind::none;
+  EventLane lane = EventLane::host;
+  std::uint8_t plan = 0;        // index in the Catalog
+  std::uint8_t disk = no_disk;  // index of the spill directory
+  std::uint16_t rank = 0;       // of the process; always 0 on one machine
+  std::uint16_t reserved = 0;
+
+  bool operator==(const Event&) const = default;
+};
+static_assert(sizeof(Event) == 40);
+
+// As it lies in rings and files: words that are read and written whole.
+using EventWords = std::array<std::uint64_t, sizeof(Event) / sizeof(std::uint64_t)>;
+
+inline std::int64_t monotonic_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace spillway

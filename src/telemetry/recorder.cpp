@@ -1,0 +1,145 @@
+#include "telemetry/recorder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t alignment = 64;
+// Of the compute lane: two an op, and waits and stays that begin at some. Of the disk: two a move.
+constexpr std::int64_t compute_events_per_op = 6;
+constexpr std::int64_t disk_events_per_op = 4;
+constexpr std::int64_t least_events = 1024;
+constexpr std::int64_t most_events = 1 << 20;  // 40 MiB
+constexpr std::int64_t commit_events = 256;
+constexpr std::int64_t background_events = 2048;
+
+std::int64_t events_for(std::int64_t ops, std::int64_t steps, std::int64_t per_op) {
+  return std::clamp(ops * per_op * steps, least_events, most_events);
+}
+
+}  // namespace
+
+RingCapacities ring_capacities_for(std::int64_t ops, std::int64_t steps) {
+  return {events_for(ops, steps, compute_events_per_op), events_for(ops, steps, disk_events_per_op), commit_events,
+          background_events};
+}
+
+std::int64_t ring_bytes_for(const RingCapacities& capacities) {
+  std::int64_t bytes = ring_heads_bytes;
+  for (const std::int64_t capacity : capacities) bytes += round_up(EventRing::bytes_for(capacity), alignment);
+  return bytes;
+}
+
+void Recorder::Free::operator()(std::byte* memory) const { operator delete (memory, std::align_val_t{alignment}); }
+
+Recorder::Recorder(std::byte* memory, const RingCapacities& capacities) {
+  auto* heads = reinterpret_cast<EventRing::Head*>(memory);
+  for (std::size_t source = 0; source < event_source_count; ++source) {
+    EventRing::Head& head = *new (heads + source) EventRing::Head();
+    head.capacity = static_cast<std::uint64_t>(capacities[source]);
+    const std::string_view name = name_of(static_cast<EventSource>(source));
+    std::copy(name.begin(), name.end(), head.name.begin());
+  }
+  rings_ = over(memory).rings_;
+}
+
+Recorder::Recorder(const RingCapacities& capacities) {
+  const auto bytes = static_cast<std::size_t>(ring_bytes_for(capacities));
+  own_.reset(static_cast<std::byte*>(operator new (bytes, std::align_val_t{alignment})));
+  std::memset(own_.get(), 0, bytes);
+  rings_ = Recorder(own_.get(), capacities).rings_;
+}
+
+Recorder Recorder::over(std::byte* memory) {
+  Recorder recorder;
+  auto* heads = reinterpret_cast<EventRing::Head*>(memory);
+  std::byte* events = memory + ring_heads_bytes;
+  for (std::size_t source = 0; source < event_source_count; ++source) {
+    recorder.rings_[source] = EventRing(heads + source, reinterpret_cast<EventRing::Word*>(events));
+    events += round_up(EventRing::bytes_for(static_cast<std::int64_t>(heads[source].capacity)), alignment);
+  }
+  return recorder;
+}
+
+void Recorder::step_end(double loss) { host(EventKind::step_end, -1, std::bit_cast<std::int64_t>(loss)); }
+
+void Recorder::move_submit(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
+                           std::uint8_t disk, std::int32_t under_way) {
+  write(EventSource::disk, {.time_ns = monotonic_ns(),
+                            .value = bytes,
+                            .step = run.step,
+                            .instr = instr,
+                            .subject = bundle,
+                            .other = under_way,
+                            .kind = EventKind::move_submit,
+                            .lane = lane,
+                            .plan = run.plan,
+                            .disk = disk});
+}
+
+void Recorder::move_complete(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
+                             std::uint8_t disk) {
+  write(EventSource::disk, {.time_ns = monotonic_ns(),
+                            .value = bytes,
+                            .step = run.step,
+                            .instr = instr,
+                            .subject = bundle,
+                            .kind = EventKind::move_complete,
+                            .lane = lane,
+                            .plan = run.plan,
+                            .disk = disk});
+}
+
+void Recorder::stay_begin(EventSource source, EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle,
+                          std::int64_t bytes) {
+  write(source, {.time_ns = monotonic_ns(),
+                 .value = bytes,
+                 .step = run.step,
+                 .instr = instr,
+                 .subject = bundle,
+                 .kind = EventKind::stay_begin,
+                 .lane = lane,
+                 .plan = run.plan});
+}
+
+void Recorder::commit(EventSource source, std::int32_t step, CommitStage stage, std::int64_t bytes) {
+  write(source, {.time_ns = monotonic_ns(),
+                 .value = bytes,
+                 .step = step,
+                 .subject = static_cast<std::int32_t>(stage),
+                 .kind = EventKind::commit,
+                 .lane = EventLane::commit});
+}
+
+void Recorder::note(EventSource source, std::int32_t step, NoteKind kind, std::int64_t value) {
+  write(source, {.time_ns = monotonic_ns(),
+                 .value = value,
+                 .step = step,
+                 .subject = static_cast<std::int32_t>(kind),
+                 .kind = EventKind::note});
+}
+
+void Recorder::counter(EventSource source, std::int32_t step, CounterKind kind, std::int64_t value) {
+  write(source, {.time_ns = monotonic_ns(),
+                 .value = value,
+                 .step = step,
+                 .subject = static_cast<std::int32_t>(kind),
+                 .kind = EventKind::counter});
+}
+
+void Recorder::log(EventSource source, Event event) const {
+  event.reserved = static_cast<std::uint16_t>((static_cast<unsigned>(source) + 1) << 8);
+  const ssize_t written = ::write(log_, &event, sizeof event);
+  SPILLWAY_CHECK(written == static_cast<ssize_t>(sizeof event), "the log of events took {} bytes", written);
+}
+
+}  // namespace spillway

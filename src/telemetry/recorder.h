@@ -1,0 +1,130 @@
+// Where the executor and the run say what happens. Each call is a clock reading and a handful of stores in the ring of
+// the calling thread's source: no lock, no allocation, no system call.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "telemetry/event_ring.h"
+#include "telemetry/events.h"
+
+namespace spillway {
+
+// Events that the rings hold, by source.
+using RingCapacities = std::array<std::int64_t, event_source_count>;
+
+// Room for the events of `steps` steps of Programs with this many ops in all.
+RingCapacities ring_capacities_for(std::int64_t ops, std::int64_t steps);
+
+// The heads of the rings, then their events, from one block of memory.
+constexpr std::int64_t ring_heads_bytes = static_cast<std::int64_t>(event_source_count * sizeof(EventRing::Head));
+std::int64_t ring_bytes_for(const RingCapacities& capacities);
+
+// Which run of which plan an event belongs to.
+struct RunTag {
+  std::int32_t step = 0;
+  std::uint8_t plan = 0;
+};
+
+// The calls that name a source are for the one thread that is it; op_*, wait_*, step_*, plan_* and phase_* are for the
+// compute thread, move_* for the disk thread.
+class Recorder {
+ public:
+  // Over memory of ring_bytes_for(capacities), 64-byte aligned and zero, which outlives it; or over memory of its own.
+  Recorder(std::byte* memory, const RingCapacities& capacities);
+  explicit Recorder(const RingCapacities& capacities);
+  // Reads rings that another recorder wrote: capacities are in their heads.
+  static Recorder over(std::byte* memory);
+
+  // The step that runs of a plan begun from now on belong to. Of the compute thread.
+  void set_step(std::int32_t step) { step_ = step; }
+  std::int32_t step() const { return step_; }
+
+  void phase_begin(RunPhase phase) { host(EventKind::phase_begin, static_cast<std::int32_t>(phase), 0); }
+  void phase_end(RunPhase phase) { host(EventKind::phase_end, static_cast<std::int32_t>(phase), 0); }
+  void step_begin() { host(EventKind::step_begin, -1, 0); }
+  void step_end(double loss);
+  void plan_begin(RunTag run, std::int64_t number) { plan_event(EventKind::plan_begin, run, number); }
+  void plan_end(RunTag run, std::int64_t number) { plan_event(EventKind::plan_end, run, number); }
+
+  void op_begin(RunTag run, std::int32_t instr, std::int32_t op) { op_event(EventKind::op_begin, run, instr, op); }
+  void op_end(RunTag run, std::int32_t instr, std::int32_t op) { op_event(EventKind::op_end, run, instr, op); }
+  // `instr` waits for instruction `awaited` of `lane`, a move of `bundle`.
+  void wait_begin(RunTag run, std::int32_t instr, EventLane lane, std::int32_t awaited, std::int32_t bundle) {
+    wait_event(EventKind::wait_begin, run, instr, lane, awaited, bundle);
+  }
+  void wait_end(RunTag run, std::int32_t instr, EventLane lane, std::int32_t awaited, std::int32_t bundle) {
+    wait_event(EventKind::wait_end, run, instr, lane, awaited, bundle);
+  }
+  void move_submit(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
+                   std::uint8_t disk, std::int32_t under_way);
+  void move_complete(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
+                     std::uint8_t disk);
+  void stay_begin(EventSource source, EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle,
+                  std::int64_t bytes);
+
+  void commit(EventSource source, std::int32_t step, CommitStage stage, std::int64_t bytes);
+  void note(EventSource source, std::int32_t step, NoteKind kind, std::int64_t value);
+  void counter(EventSource source, std::int32_t step, CounterKind kind, std::int64_t value);
+
+  const EventRing& ring(EventSource source) const { return rings_[static_cast<std::size_t>(source)]; }
+
+  // For tests of the flight record: every event is first written to this descriptor, with the number of its source in
+  // the high byte of `reserved`. -1: none.
+  void set_log(int descriptor) { log_ = descriptor; }
+
+ private:
+  Recorder() = default;
+
+  void write(EventSource source, const Event& event) {
+    if (log_ >= 0) [[unlikely]]
+      log(source, event);
+    rings_[static_cast<std::size_t>(source)].write(event);
+  }
+  void log(EventSource source, Event event) const;
+
+  void host(EventKind kind, std::int32_t subject, std::int64_t value) {
+    write(EventSource::compute,
+          {.time_ns = monotonic_ns(), .value = value, .step = step_, .subject = subject, .kind = kind});
+  }
+  void plan_event(EventKind kind, RunTag run, std::int64_t number) {
+    write(EventSource::compute, {.time_ns = monotonic_ns(),
+                                 .value = number,
+                                 .step = run.step,
+                                 .kind = kind,
+                                 .lane = EventLane::compute,
+                                 .plan = run.plan});
+  }
+  void op_event(EventKind kind, RunTag run, std::int32_t instr, std::int32_t op) {
+    write(EventSource::compute, {.time_ns = monotonic_ns(),
+                                 .step = run.step,
+                                 .instr = instr,
+                                 .subject = op,
+                                 .kind = kind,
+                                 .lane = EventLane::compute,
+                                 .plan = run.plan});
+  }
+  void wait_event(EventKind kind, RunTag run, std::int32_t instr, EventLane lane, std::int32_t awaited,
+                  std::int32_t bundle) {
+    write(EventSource::compute, {.time_ns = monotonic_ns(),
+                                 .step = run.step,
+                                 .instr = instr,
+                                 .subject = bundle,
+                                 .other = awaited,
+                                 .kind = kind,
+                                 .lane = lane,
+                                 .plan = run.plan});
+  }
+
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, Free> own_;
+  std::array<EventRing, event_source_count> rings_;
+  std::int32_t step_ = 0;
+  int log_ = -1;
+};
+
+}  // namespace spillway
