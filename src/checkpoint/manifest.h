@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "checkpoint/facts.h"
 #include "plan/layout.h"
 #include "state/state.h"
 #include "store/run_id.h"
@@ -20,6 +19,13 @@
 namespace spillway {
 
 constexpr std::uint32_t manifest_version = 1;
+
+// What a commit says beside its tensors.
+struct CommitFacts {
+  std::int64_t step = 0;  // optimizer steps done
+  std::string run;        // everything else that a run is at this point, as text; the session's
+  bool operator==(const CommitFacts&) const = default;
+};
 
 struct ManifestTensor {
   std::string name;
@@ -90,7 +96,7 @@ std::int64_t write_manifest(const Manifest& manifest, const std::function<void(s
 Manifest read_manifest(const std::function<void(std::span<std::byte>)>& source, std::int64_t bytes,
                        std::string_view name);
 
-// No manifest of this state and layout is larger, when its facts take at most `facts_bytes`.
-std::int64_t manifest_bytes_bound(const State& state, const Layout& layout, std::int64_t facts_bytes);
+// No manifest of this state and layout takes more bytes of slots, when CommitFacts::run has at most `run_bytes`.
+std::int64_t manifest_bytes_bound(const State& state, const Layout& layout, std::int64_t run_bytes);
 
 }  // namespace spillway

@@ -35,8 +35,11 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   pool_ = std::make_unique<HostPagePool>(pool);
   io_ = make_io_engine(options.io);
   if (options.wrap_io) io_ = options.wrap_io(std::move(io_));
-  if (const std::int64_t slots = disk_slots_for(layout, plans); slots > 0) {
-    slots_ = std::make_unique<SlotStore>(SlotStoreOptions{options.spill_dirs, layout.page_bytes, slots}, *io_);
+  if (options.slots) {
+    slots_ = options.slots;
+    slots_->attach(*io_);
+  } else if (const std::int64_t slots = disk_slots_for(layout, plans); slots > 0) {
+    slots_ = std::make_shared<SlotStore>(SlotStoreOptions{options.spill_dirs, layout.page_bytes, slots}, *io_);
   }
   for (std::size_t p = 0; p < programs.size(); ++p) {
     programs_.push_back(std::make_unique<BoundProgram>(*programs[p], layout.programs[p], layout, *pool_, kernels));

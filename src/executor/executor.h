@@ -29,6 +29,8 @@ struct ExecutorOptions {
   int threads = 1;
   bool huge_pages = true;
   std::vector<std::filesystem::path> spill_dirs;  // used when a plan needs slots
+  std::shared_ptr<SlotStore> slots = {};          // instead of one that the executor makes; not attached yet
+  bool verify_reads = false;                      // check what is read of state against what was written
   IoOptions io;
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io = {};  // a failing disk, for tests
   bool poison = false;           // fill pages with NaN before a stay begins on them
@@ -63,6 +65,10 @@ class Executor {
   // Between runs: calls `visit` with the bytes of a piece. Changes are kept when `changes` is set. Pieces that were
   // never written are zero. Throws DeviceError.
   void visit_piece(PieceId piece, bool changes, const std::function<void(std::byte* data)>& visit);
+
+  // Between runs: the slots that hold the newest version on disk of every state bundle, each held once more. What is in
+  // memory may be newer.
+  SlotSnapshot snapshot() const;
 
   std::string describe_io() const;
   const HostPagePool& pool() const { return *pool_; }
@@ -108,6 +114,8 @@ class Executor {
 
   std::int32_t submit(BundleId bundle, IoRequest::Kind kind, std::uint64_t tag);
   void replace_slots(BundleId bundle);
+  void seal_slots(BundleId bundle);
+  void verify_slots(BundleId bundle) const;
   void drop_replaced(BundleId bundle);
   void keep_replaced(BundleId bundle);
   std::byte* data(BundleId bundle) const { return pool_->address(layout_.bundles[index_of(bundle)].address); }
@@ -115,7 +123,7 @@ class Executor {
   const Layout& layout_;
   ExecutorOptions options_;
   std::unique_ptr<HostPagePool> pool_;
-  std::unique_ptr<SlotStore> slots_;  // outlives the engine, which may have requests under way on its files
+  std::shared_ptr<SlotStore> slots_;  // outlives the engine, which may have requests under way on its files
   std::unique_ptr<IoEngine> io_;
   std::vector<std::unique_ptr<BoundProgram>> programs_;
   std::unique_ptr<ThreadPool> threads_;

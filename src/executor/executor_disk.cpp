@@ -132,6 +132,13 @@ void Executor::start_move(const Prepared& prepared, InstrId id) {
 void Executor::end_move(const Prepared& prepared, InstrId id) {
   const Instr& instr = prepared.plan->instrs[index_of(id)];
   const BundleId bundle = prepared.plan->stays[index_of(instr.stays.front())].bundle;
+  if (instr.kind == Instr::Kind::read && !lanes_->failed.load()) {
+    try {
+      verify_slots(bundle);
+    } catch (const DeviceError&) {
+      fail(std::current_exception());
+    }
+  }
   if (!lanes_->failed.load()) {
     Traffic& traffic = lanes_->traffic;
     (instr.kind == Instr::Kind::read ? traffic.read_bytes : traffic.write_bytes) +=
@@ -185,11 +192,36 @@ void Executor::keep_replaced(BundleId bundle) {
   drop_replaced(bundle);
 }
 
+// State that is kept, or looked at again, is sealed when it is written: its bytes do not change until the write is
+// complete.
+void Executor::seal_slots(BundleId bundle) {
+  const Bundle& what = layout_.bundles[index_of(bundle)];
+  if (!what.state || !(slots_->kept() || options_.verify_reads)) return;
+  std::int64_t from = 0;
+  for (const SlotId slot : bundle_slots_[index_of(bundle)]) {
+    const std::int64_t bytes = std::min(layout_.page_bytes, what.bytes - from);
+    slots_->seal(slot, {data(bundle) + from, static_cast<std::size_t>(bytes)});
+    from += bytes;
+  }
+}
+
+void Executor::verify_slots(BundleId bundle) const {
+  const Bundle& what = layout_.bundles[index_of(bundle)];
+  if (!what.state || !options_.verify_reads) return;
+  std::int64_t from = 0;
+  for (const SlotId slot : bundle_slots_[index_of(bundle)]) {
+    const std::int64_t bytes = std::min(layout_.page_bytes, what.bytes - from);
+    slots_->verify(slot, {data(bundle) + from, static_cast<std::size_t>(bytes)});
+    from += bytes;
+  }
+}
+
 // One request for each run of slots that lie next to each other; its tag has the place of its first slot in the high
 // half. Returns how many.
 std::int32_t Executor::submit(BundleId bundle, IoRequest::Kind kind, std::uint64_t tag) {
   const auto& slots = bundle_slots_[index_of(bundle)];
   const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
+  if (kind == IoRequest::Kind::write) seal_slots(bundle);
   std::int32_t requests = 0;
   for (std::size_t begin = 0; begin < slots.size();) {
     const SlotStore::Location first = slots_->location(slots[begin]);

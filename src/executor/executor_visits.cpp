@@ -55,6 +55,14 @@ void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
     if (kind == IoRequest::Kind::write) keep_replaced(bundle);
     throw slots_->failure(slot, kind, failed);
   }
+  if (kind == IoRequest::Kind::read) verify_slots(bundle);
+}
+
+SlotSnapshot Executor::snapshot() const {
+  SlotSnapshot snapshot;
+  for (std::int32_t b = 0; b < layout_.state_bundles; ++b) snapshot.add(bundle_slots_[static_cast<std::size_t>(b)]);
+  if (slots_) slots_->hold(snapshot.slots);
+  return snapshot;
 }
 
 void Executor::visit_piece(PieceId piece, bool changes, const std::function<void(std::byte* data)>& visit) {

@@ -1,22 +1,17 @@
 #include "store/slot_file.h"
 
-#include <fcntl.h>
-#include <linux/magic.h>
-#include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
-#include <new>
-#include <optional>
+#include <map>
 #include <system_error>
-#include <utility>
+#include <thread>
 
 #include "base/bytes.h"
+#include "store/aligned_buffer.h"
+#include "store/checksum.h"
+#include "store/slot_head.h"
 
 namespace spillway {
 namespace {
@@ -24,228 +19,235 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t direct_alignment = 4096;
-constexpr int most_names = 1000;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
-void check_directory(const fs::path& directory) {
-  struct stat info {};
-  if (stat(directory.c_str(), &info) != 0) {
-    const int error = errno;
-    throw UserError("spill_dir: the directory '{}' cannot be used ({}): create it, or name another with --spill-dir",
-                    directory.string(), text_of(error));
-  }
-  if (!S_ISDIR(info.st_mode)) {
-    throw UserError("spill_dir: '{}' is not a directory: name another with --spill-dir", directory.string());
-  }
+std::int64_t slots_of_file(std::int64_t slot_count, std::int64_t file, std::int64_t files) {
+  return slot_count > file ? divide_up(slot_count - file, files) : 0;
 }
 
-// Nothing when the file system does not say.
-std::optional<std::int64_t> free_bytes(const fs::path& directory) {
-  struct statfs info {};
-  if (statfs(directory.c_str(), &info) != 0 || info.f_blocks == 0) return std::nullopt;
-  return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_bsize);
-}
-
-// Buffered at first, since direct I/O is asked for once the space is there.
-int create_file(const fs::path& directory) {
-  for (int i = 0; i < most_names; ++i) {
-    // A name can be taken by a second store of this process, or by what a killed process of the same id left empty.
-    const fs::path path =
-        directory / fmt::format("spillway-{}{}.spill", getpid(), i == 0 ? std::string() : fmt::format("-{}", i));
-    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (descriptor >= 0) {
-      if (unlink(path.c_str()) == 0) return descriptor;
-      const int error = errno;
-      close(descriptor);
-      throw DeviceError("removing the name of '{}' failed ({}): name another directory with --spill-dir", path.string(),
-                        text_of(error));
-    }
-    const int error = errno;
-    if (error == EEXIST) continue;
-    if (error == EROFS || error == EACCES || error == EPERM || error == ENOENT) {
-      throw UserError(
-          "spill_dir: the directory '{}' is not writable ({}): change its permissions, or name another with "
-          "--spill-dir",
-          directory.string(), text_of(error));
-    }
-    throw DeviceError("creating a file in the spill directory '{}' failed ({}): name another with --spill-dir",
-                      directory.string(), text_of(error));
-  }
-  throw UserError("spill_dir: the directory '{}' is full of old spillway-*.spill files: remove them",
-                  directory.string());
-}
-
-[[noreturn]] void fail_full(const fs::path& directory, std::int64_t need_bytes, int error) {
-  const std::optional<std::int64_t> free = free_bytes(directory);
-  throw DeviceError(
-      "the spill directory '{}' needs {} and has {} free ({}): free some space there, name another or one more "
-      "directory with --spill-dir, or give more --memory",
-      directory.string(), format_bytes(need_bytes), free ? format_bytes(*free) : "an unknown amount", text_of(error));
-}
-
-// The limit on file sizes is looked at first: exceeding it would end the process by a signal.
-void check_file_limit(const fs::path& directory, std::int64_t need_bytes) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  const auto most_bytes = static_cast<std::int64_t>(limit.rlim_cur);
-  if (need_bytes <= most_bytes) return;
-  throw DeviceError(
-      "the spill file in '{}' needs {} and this process may write files of at most {}: raise 'ulimit -f', name one "
-      "more "
-      "directory with --spill-dir, or give more --memory",
-      directory.string(), format_bytes(need_bytes), format_bytes(most_bytes));
-}
-
-void preallocate(int descriptor, const fs::path& directory, std::int64_t bytes) {
-  if (bytes == 0) return;
-  check_file_limit(directory, bytes);
-  // Looked at first: file systems hand out space until there is none, to the harm of everybody else on the disk.
-  if (bytes > free_bytes(directory).value_or(bytes)) fail_full(directory, bytes, ENOSPC);
-  int error = EINTR;
-  while (error == EINTR) error = posix_fallocate(descriptor, 0, bytes);
-  if (error == 0) return;
-  if (error == ENOSPC || error == EDQUOT) fail_full(directory, bytes, error);
-  if (error == EFBIG) {
-    throw DeviceError(
-        "the file system of the spill directory '{}' does not hold a file of {}: name another with "
-        "--spill-dir",
-        directory.string(), format_bytes(bytes));
-  }
-  throw DeviceError(
-      "reserving {} in the spill directory '{}' failed ({}): check the disk, or name another with "
-      "--spill-dir",
-      format_bytes(bytes), directory.string(), text_of(error));
-}
-
-struct FreeAligned {
-  void operator()(std::byte* data) const { ::operator delete(data, std::align_val_t(direct_alignment)); }
-};
-
-// Turns direct I/O on, and tries it: some file systems accept the flag and refuse the reads, or want larger units.
-// Returns why it is not possible, or nothing.
-std::string turn_direct(int descriptor) {
-  const int flags = fcntl(descriptor, F_GETFL);
-  if (fcntl(descriptor, F_SETFL, flags | O_DIRECT) != 0) return text_of(errno);
-  const std::unique_ptr<std::byte, FreeAligned> data(
-      static_cast<std::byte*>(::operator new(direct_alignment, std::align_val_t(direct_alignment))));
-  ssize_t got = -1;
-  do {
-    got = pread(descriptor, data.get(), direct_alignment, 0);
-  } while (got < 0 && errno == EINTR);
-  if (got >= 0) return "";
-  const int error = errno;
-  fcntl(descriptor, F_SETFL, flags);
-  return text_of(error);
-}
-
-bool lies_in_memory(int descriptor) {
-  struct statfs info {};
-  return fstatfs(descriptor, &info) == 0 && (info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC);
-}
+std::int64_t head_bytes(bool kept) { return kept ? slot_file_head_bytes : 0; }
 
 }  // namespace
 
-SlotStore::SlotStore(const SlotStoreOptions& options, IoEngine& engine)
-    : slot_bytes_(options.slot_bytes), free_count_(options.slot_count) {
+void SlotSnapshot::add(std::span<const SlotId> bundle) {
+  if (first.empty()) first.push_back(0);
+  slots.insert(slots.end(), bundle.begin(), bundle.end());
+  first.push_back(static_cast<std::int32_t>(slots.size()));
+}
+
+std::span<const SlotId> SlotSnapshot::of(std::size_t bundle) const {
+  SPILLWAY_CHECK(bundle < bundles(), "bundle {} of {}", bundle, bundles());
+  const auto begin = static_cast<std::size_t>(first[bundle]);
+  return std::span(slots).subspan(begin, static_cast<std::size_t>(first[bundle + 1]) - begin);
+}
+
+SlotStore::SlotStore(DiskCalls* calls, bool kept)
+    : calls_(calls != nullptr ? calls : &system_disk_calls()), kept_(kept) {}
+
+SlotStore::SlotStore(const SlotStoreOptions& options) : SlotStore(options.calls, options.keep) {
+  slot_bytes_ = options.slot_bytes;
+  reserved_ = options.reserved_slots;
   SPILLWAY_CHECK(slot_bytes_ > 0 && slot_bytes_ % direct_alignment == 0, "slots of {} bytes", slot_bytes_);
-  SPILLWAY_CHECK(free_count_ >= 0 && free_count_ <= INT32_MAX, "{} slots", free_count_);
+  SPILLWAY_CHECK(options.slot_count >= 0 && options.slot_count <= INT32_MAX, "{} slots", options.slot_count);
+  SPILLWAY_CHECK(reserved_ >= 0 && reserved_ <= options.slot_count, "{} of {} slots reserved", reserved_,
+                 options.slot_count);
   SPILLWAY_CHECK(!options.directories.empty(), "{} directories", options.directories.size());
-  taken_.resize(static_cast<std::size_t>(options.slot_count));
-  files_.resize(options.directories.size());
-  for (std::size_t i = 0; i < files_.size(); ++i) {
-    files_[i].directory = options.directories[i];
-    for (std::int64_t slot = static_cast<std::int64_t>(i); slot < options.slot_count; slot += std::ssize(files_)) {
-      files_[i].free.push_back(static_cast<std::int32_t>(slot));
+  if (kept_) run_ = RunId::random();
+  make_files(options);
+  slots_in_.resize(files_.size());
+  free_.resize(files_.size());
+  add_slots(options.slot_count);
+}
+
+void SlotStore::make_files(const SlotStoreOptions& options) {
+  const auto count = static_cast<std::int32_t>(options.directories.size());
+  for (std::int32_t i = 0; i < count; ++i) {
+    const fs::path& directory = options.directories[static_cast<std::size_t>(i)];
+    const std::int64_t bytes = head_bytes(kept_) + slots_of_file(options.slot_count, i, count) * slot_bytes_;
+    files_.push_back(kept_ ? SpillFile::make(directory, slot_file_name(run_, i, count), bytes)
+                           : SpillFile::make_unnamed(directory, bytes));
+    SpillFile& file = files_.back();
+    file.turn_direct();
+    if (!kept_) continue;
+    const AlignedBuffer block(slot_file_block_bytes);
+    write_head({run_, i, count, slot_bytes_}, block.span());
+    file.write(*calls_, 0, block.span());
+  }
+  if (!kept_) return;
+  for (SpillFile& file : files_) file.keep(*calls_);
+}
+
+std::unique_ptr<SlotStore> SlotStore::open(const SlotSet& set, DiskCalls* calls) {
+  SPILLWAY_CHECK(set.complete(), "a set of {} files", set.paths.size());
+  std::unique_ptr<SlotStore> store(new SlotStore(calls, true));
+  store->run_ = set.run;
+  for (const fs::path& path : set.paths) store->files_.push_back(SpillFile::open(path));
+  const auto count = static_cast<std::int32_t>(store->files_.size());
+  store->slots_in_.resize(store->files_.size());
+  store->free_.resize(store->files_.size());
+  for (std::int32_t i = 0; i < count; ++i) {
+    SpillFile& file = store->files_[static_cast<std::size_t>(i)];
+    file.turn_direct();
+    const AlignedBuffer block(slot_file_block_bytes);
+    file.read(*store->calls_, 0, block.span());
+    const SlotHead head = read_head(block.span(), file.name());
+    if (i == 0) store->slot_bytes_ = head.slot_bytes;
+    if (head != SlotHead{set.run, i, count, store->slot_bytes_}) {
+      throw UserError(
+          "{}: its head says file {} of {} of run {} with slots of {}: give the files of one run, under the names "
+          "they had",
+          file.name(), head.index, head.count, head.run.text(), format_bytes(head.slot_bytes));
     }
-    std::reverse(files_[i].free.begin(), files_[i].free.end());
-    open_file(files_[i]);
+    const std::int64_t here = std::max<std::int64_t>(0, file.size_bytes() - slot_file_head_bytes) / head.slot_bytes;
+    store->add_slots_to(i, std::min<std::int64_t>(here, INT32_MAX / count));
   }
-  for (File& file : files_) file.engine_file = engine.add_file(file.descriptor.get());
+  return store;
 }
 
-void SlotStore::open_file(File& file) const {
-  check_directory(file.directory);
-  file.descriptor = Descriptor(create_file(file.directory));
-  // Taken on the data's own descriptor: while any process can still write the file, nobody else gets it.
-  if (flock(file.descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
-    throw DeviceError("locking the spill file in '{}' failed ({}): name another directory with --spill-dir",
-                      file.directory.string(), text_of(errno));
+void SlotStore::attach(IoEngine& engine) {
+  SPILLWAY_CHECK(engine_files_.empty(), "attached to {} files already", engine_files_.size());
+  for (const SpillFile& file : files_) engine_files_.push_back(engine.add_file(file.descriptor()));
+}
+
+void SlotStore::grow(std::int64_t slot_count, std::int64_t reserved_slots) {
+  for (std::int32_t i = 0; i < file_count(); ++i) {
+    const std::int64_t wanted = slots_of_file(slot_count, i, file_count());
+    if (wanted <= slots_in(i)) continue;
+    files_[static_cast<std::size_t>(i)].reserve(head_bytes(kept_) + wanted * slot_bytes_);
   }
-  preallocate(file.descriptor.get(), file.directory, std::ssize(file.free) * slot_bytes_);
-  const std::string refusal = turn_direct(file.descriptor.get());
-  file.direct = refusal.empty();
-  if (!file.direct) file.note = fmt::format("through the page cache, direct I/O was refused: {}", refusal);
-  if (lies_in_memory(file.descriptor.get())) {
-    file.note += fmt::format("{}this file system keeps its files in memory", file.note.empty() ? "" : "; ");
-  }
+  flush();
+  for (std::int32_t i = 0; i < file_count(); ++i) add_slots_to(i, slots_of_file(slot_count, i, file_count()));
+  const std::lock_guard lock(mutex_);
+  reserved_ = reserved_slots;
 }
 
-SlotStore::Descriptor::~Descriptor() {
-  if (value_ >= 0) close(value_);
+std::size_t SlotStore::checked(SlotId slot) const {
+  const auto index = static_cast<std::int32_t>(slot);
+  SPILLWAY_CHECK(index >= 0 && slot_at(index % file_count(), index / file_count()) == slot, "slot {} of {}", index,
+                 checksums_.size());
+  return static_cast<std::size_t>(index);
 }
 
-SlotId SlotStore::allocate() {
-  SPILLWAY_CHECK(free_count_ > 0, "{} slots, all taken", slot_count());
-  while (files_[turn_].free.empty()) turn_ = (turn_ + 1) % files_.size();
-  const std::int32_t slot = files_[turn_].free.back();
-  files_[turn_].free.pop_back();
-  turn_ = (turn_ + 1) % files_.size();
-  taken_[static_cast<std::size_t>(slot)] = true;
-  --free_count_;
-  return static_cast<SlotId>(slot);
+std::pair<std::int32_t, std::int32_t> SlotStore::place_of(SlotId slot) const {
+  const auto index = static_cast<std::int32_t>(checked(slot));
+  return {index % file_count(), index / file_count()};
 }
 
-void SlotStore::release(SlotId slot) {
-  const auto index = static_cast<std::size_t>(slot);
-  SPILLWAY_CHECK(index < taken_.size() && taken_[index], "slot {} of {}", index, taken_.size());
-  taken_[index] = false;
-  files_[index % files_.size()].free.push_back(static_cast<std::int32_t>(slot));
-  ++free_count_;
-}
-
-const SlotStore::File& SlotStore::file_of(SlotId slot) const {
-  const auto index = static_cast<std::size_t>(slot);
-  SPILLWAY_CHECK(index < taken_.size(), "slot {} of {}", index, taken_.size());
-  return files_[index % files_.size()];
+SlotId SlotStore::slot_at(std::int32_t file, std::int32_t index) const {
+  if (file < 0 || file >= file_count() || index < 0 || index >= slots_in(file)) return SlotId::none;
+  return static_cast<SlotId>(index * file_count() + file);
 }
 
 SlotStore::Location SlotStore::location(SlotId slot) const {
-  return {file_of(slot).engine_file, static_cast<std::int64_t>(slot) / std::ssize(files_) * slot_bytes_};
+  const auto [file, index] = place_of(slot);
+  return {engine_files_.empty() ? file : engine_files_[static_cast<std::size_t>(file)],
+          head_bytes(kept_) + index * slot_bytes_};
+}
+
+void SlotStore::seal(SlotId slot, std::span<const std::byte> bytes) { checksums_[checked(slot)] = checksum_of(bytes); }
+
+std::uint64_t SlotStore::checksum(SlotId slot) const { return checksums_[checked(slot)]; }
+
+void SlotStore::verify(SlotId slot, std::span<const std::byte> bytes) const {
+  const std::uint64_t found = checksum_of(bytes);
+  if (found == checksum(slot)) return;
+  throw DeviceError(
+      "{} at offset {}: {} bytes do not verify (checksum {:016x}, written {:016x}): the disk changed them",
+      files_[static_cast<std::size_t>(place_of(slot).first)].name(), location(slot).offset_bytes, bytes.size(), found,
+      checksum(slot));
+}
+
+void SlotStore::read_slot(SlotId slot, std::span<std::byte> into) const {
+  const auto [file, index] = place_of(slot);
+  read_block(file, location(slot).offset_bytes, into);
+}
+
+void SlotStore::write_slot(SlotId slot, std::span<const std::byte> from) {
+  const auto [file, index] = place_of(slot);
+  write_block(file, location(slot).offset_bytes, from);
+}
+
+void SlotStore::read_block(std::int32_t file, std::int64_t offset_bytes, std::span<std::byte> into) const {
+  files_[static_cast<std::size_t>(file)].read(*calls_, offset_bytes, into);
+}
+
+void SlotStore::write_block(std::int32_t file, std::int64_t offset_bytes, std::span<const std::byte> from) {
+  files_[static_cast<std::size_t>(file)].write(*calls_, offset_bytes, from);
+}
+
+void SlotStore::flush() {
+  std::vector<std::exception_ptr> failures(files_.size());
+  const auto flush_one = [&](std::size_t i) {
+    try {
+      files_[i].flush(*calls_);
+    } catch (const std::exception&) {
+      failures[i] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < files_.size(); ++i) others.emplace_back(flush_one, i);
+    flush_one(0);
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+fs::path SlotStore::path(std::int32_t file) const {
+  const SpillFile& found = files_[static_cast<std::size_t>(file)];
+  return found.path().empty() ? found.directory() : found.path();
 }
 
 bool SlotStore::direct() const {
-  return std::all_of(files_.begin(), files_.end(), [](const File& file) { return file.direct; });
+  return std::all_of(files_.begin(), files_.end(), [](const SpillFile& file) { return file.direct(); });
 }
 
 std::string SlotStore::describe() const {
   std::string text;
-  for (std::size_t i = 0; i < files_.size(); ++i) {
-    const File& file = files_[i];
-    const std::int64_t here = divide_up(slot_count() - static_cast<std::int64_t>(i), std::ssize(files_));
-    text += fmt::format("{}{}: {} slots of {}", i == 0 ? "" : "; ", file.directory.string(), here,
+  for (std::int32_t i = 0; i < file_count(); ++i) {
+    const SpillFile& file = files_[static_cast<std::size_t>(i)];
+    text += fmt::format("{}{}: {} slots of {}", i == 0 ? "" : "; ", file.directory().string(), slots_in(i),
                         format_bytes(slot_bytes_));
-    if (file.direct) text += ", direct";
-    if (!file.note.empty()) text += ", " + file.note;
+    if (file.direct()) text += ", direct";
+    if (!file.note().empty()) text += ", " + file.note();
   }
   return text;
 }
 
 DeviceError SlotStore::failure(SlotId slot, IoRequest::Kind kind, const IoCompletion& completion) const {
-  const std::string directory = file_of(slot).directory.string();
+  const std::string name = files_[static_cast<std::size_t>(place_of(slot).first)].name();
   const char* const verb = kind == IoRequest::Kind::read ? "reading" : "writing";
   const std::int64_t offset_bytes = location(slot).offset_bytes;
   if (completion.error == 0) {
     return DeviceError(
-        "{} the spill file in '{}' at offset {} ended after {} of {} bytes: check the disk, or name another directory "
-        "with --spill-dir",
-        verb, directory, offset_bytes, completion.bytes, slot_bytes_);
+        "{} {} at offset {} ended after {} of {} bytes: check the disk, or name another directory with --spill-dir",
+        verb, name, offset_bytes, completion.bytes, slot_bytes_);
   }
   return DeviceError(
-      "{} the spill file in '{}' at offset {} failed ({}): check the disk and its free space, or name another "
-      "directory "
-      "with --spill-dir",
-      verb, directory, offset_bytes, text_of(completion.error));
+      "{} {} at offset {} failed ({}): check the disk and its free space, or name another directory with --spill-dir",
+      verb, name, offset_bytes, text_of(completion.error));
+}
+
+std::optional<std::string> slot_space_shortage(const SlotStoreOptions& options) {
+  const std::int64_t files = std::ssize(options.directories);
+  std::map<dev_t, std::pair<std::int64_t, fs::path>> needs;  // by file system
+  for (std::int64_t i = 0; i < files; ++i) {
+    const fs::path& directory = options.directories[static_cast<std::size_t>(i)];
+    struct stat info {};
+    if (stat(directory.c_str(), &info) != 0) continue;  // making the files says what is wrong
+    auto& [bytes, where] = needs[info.st_dev];
+    bytes += head_bytes(options.keep) + slots_of_file(options.slot_count, i, files) * options.slot_bytes;
+    if (where.empty()) where = directory;
+  }
+  for (const auto& [device, need] : needs) {
+    const std::int64_t free = free_bytes_of(need.second);
+    if (free < 0 || need.first <= free) continue;
+    return fmt::format("the spill directory '{}' needs {} and has {} free", need.second.string(),
+                       format_bytes(need.first), format_bytes(free));
+  }
+  return std::nullopt;
 }
 
 }  // namespace spillway

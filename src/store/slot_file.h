@@ -29,6 +29,7 @@
 #include "store/io.h"
 #include "store/run_id.h"
 #include "store/slot_set.h"
+#include "store/spill_file.h"
 
 namespace spillway {
 
@@ -72,11 +73,12 @@ class SlotStore {
   // directory and, for space, what is needed and what is free. On failure nothing is left behind.
   explicit SlotStore(const SlotStoreOptions& options);
   // The same, attached to the engine.
-  SlotStore(const SlotStoreOptions& options, IoEngine& engine);
+  SlotStore(const SlotStoreOptions& options, IoEngine& engine) : SlotStore(options) { attach(engine); }
   // Opens the files of a kept store. Locks all of them before it reads any: a process that was killed may still have
   // writes under way. No slot is taken yet. Throws UserError when one is missing, is not of this run, or is in use by
   // another process (named where the system tells), DeviceError when its head does not verify.
   static std::unique_ptr<SlotStore> open(const SlotSet& set, DiskCalls* calls = nullptr);
+  ~SlotStore() = default;
   SlotStore(const SlotStore&) = delete;
   SlotStore& operator=(const SlotStore&) = delete;
 
@@ -98,7 +100,8 @@ class SlotStore {
   void release(SlotId slot);
   void release(std::span<const SlotId> slots);
   // Takes a slot that a commit names, when a store is opened: the first call makes it taken, later ones hold it.
-  void adopt(SlotId slot, std::uint64_t checksum);
+  // `reserved`: it counts as one of the reserve.
+  void adopt(SlotId slot, std::uint64_t checksum, bool reserved);
 
   // While a promise stands, allocate waits instead of failing. A pending commit promises, and so does whoever holds an
   // old commit for an export.
@@ -130,10 +133,10 @@ class SlotStore {
 
   Location location(SlotId slot) const;
   std::int64_t slot_bytes() const { return slot_bytes_; }
-  std::int64_t slot_count() const { return static_cast<std::int64_t>(taken_.size()); }
-  std::int64_t free_count() const { return free_count_; }
-  bool kept() const;
-  const RunId& run() const;
+  std::int64_t slot_count() const;
+  std::int64_t free_count() const;
+  bool kept() const { return kept_; }
+  const RunId& run() const { return run_; }
   std::int32_t file_count() const { return static_cast<std::int32_t>(files_.size()); }
   std::filesystem::path path(std::int32_t file) const;  // the directory, when the file has no name
 
@@ -146,39 +149,41 @@ class SlotStore {
   DeviceError failure(SlotId slot, IoRequest::Kind kind, const IoCompletion& completion) const;
 
  private:
-  class Descriptor {
-   public:
-    Descriptor() = default;
-    explicit Descriptor(int value) : value_(value) {}
-    ~Descriptor();
-    Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-      std::swap(value_, other.value_);
-      return *this;
-    }
-    int get() const { return value_; }
+  SlotStore(DiskCalls* calls, bool kept);
 
-   private:
-    int value_ = -1;
-  };
+  void make_files(const SlotStoreOptions& options);
+  void add_slots(std::int64_t slot_count);
+  void add_slots_to(std::int32_t file, std::int64_t count);
+  std::int64_t slots_in(std::int32_t file) const { return slots_in_[static_cast<std::size_t>(file)]; }
+  std::size_t checked(SlotId slot) const;
+  std::int64_t available() const;  // to allocate
+  SlotId take();
+  void list_free();
+  void release_one(std::size_t index);
 
-  struct File {
-    std::filesystem::path directory;
-    Descriptor descriptor;
-    int engine_file = -1;
-    bool direct = false;
-    std::string note;                // why not direct, or what to know of the file system
-    std::vector<std::int32_t> free;  // the next one to hand out is the last
-  };
-
-  void open_file(File& file) const;
-  const File& file_of(SlotId slot) const;
-
+  DiskCalls* calls_;
+  bool kept_;
+  RunId run_;
   std::int64_t slot_bytes_ = 0;
+  std::vector<SpillFile> files_;
+  std::vector<int> engine_files_;
+  std::vector<std::int64_t> slots_in_;  // by file
+  std::vector<std::uint64_t> checksums_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::vector<std::vector<std::int32_t>> free_;  // by file; the next one to hand out is the last
+  std::vector<std::int32_t> holders_;            // by slot
+  std::vector<bool> from_reserve_;               // by slot
+  bool free_is_stale_ = false;                   // lists slots that were adopted
   std::int64_t free_count_ = 0;
+  std::int64_t reserved_ = 0;
+  std::int64_t reserved_used_ = 0;
+  std::int64_t promises_ = 0;
   std::size_t turn_ = 0;
-  std::vector<File> files_;
-  std::vector<bool> taken_;
+  mutable bool starved_ = false;  // someone was told that there is none
+  std::exception_ptr failure_;
+  std::function<void()> notify_;
 };
 
 // Why these slots cannot be reserved: a sentence with what is needed and what is free, or nothing. Creates nothing.
