@@ -1,5 +1,6 @@
-// A second reading of what a plan does: pages hold tags instead of numbers, and lanes advance at random within what the
-// waits allow. Every instruction has a beginning and an end, and what it uses must be right at both.
+// A second reading of what plans do when they follow each other: pages hold tags instead of numbers, and lanes advance
+// at random within what the waits allow, into the next plan too. Every instruction has a beginning and an end, and what
+// it uses must be right at both.
 //
 // Like the pool, it gives each bundle one address: a page lies at one address at a time, and whatever lay there before
 // can no longer be reached.
@@ -9,44 +10,65 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/trail.h"
 
 namespace spillway {
 
 class PlanInterpreter {
  public:
-  PlanInterpreter(const Plan& plan, const Layout& layout, const Program& program)
-      : plan_(plan),
-        layout_(layout),
-        program_(program),
-        places_(layout.programs[static_cast<std::size_t>(plan.program)].places),
-        cells_per_page_(layout.page_bytes / cell_bytes) {
+  // Runs `plans` one after the other; each must be one that may follow the one before.
+  PlanInterpreter(const std::vector<const Plan*>& plans, const Layout& layout,
+                  const std::vector<const Program*>& programs)
+      : layout_(layout), cells_per_page_(layout.page_bytes / cell_bytes) {
     contents_at_start_.resize(layout.bundles.size());
     for (std::size_t b = 0; b < layout.bundles.size(); ++b) {
       contents_at_start_[b].assign(cells(layout.bundles[b].bytes), nothing);
     }
-    contents_at_end_ = contents_at_start_;
-    for (std::size_t v = 0; v < program.values.size(); ++v) {
-      if (program.values[v].piece == PieceId::none) continue;
-      const bool found = program.values[v].kind == ValueKind::state_in;
-      if (found) note_version(contents_at_start_, v);
-      note_version(contents_at_end_, v);  // versions of a piece have ascending ids
+    std::int32_t tags = 0;
+    std::vector<std::int32_t> newest(layout.piece_places.size());  // the tag of each piece
+    for (std::int32_t& tag : newest) tag = tags++;
+    for (const Plan* plan : plans) {
+      Run run{*plan,
+              *programs[static_cast<std::size_t>(plan->program)],
+              layout.programs[static_cast<std::size_t>(plan->program)].places,
+              PlanWaits(*plan, layout),
+              {}};
+      for (std::size_t v = 0; v < run.program.values.size(); ++v) {
+        const Value& value = run.program.values[v];
+        const bool found = value.kind == ValueKind::state_in;
+        run.tags.push_back(found ? newest[index_of(value.piece)] : tags++);
+        if (found && runs_.empty()) note_version(contents_at_start_, run, v);
+      }
+      contents_at_end_ = runs_.empty() ? contents_at_start_ : contents_at_end_;
+      for (std::size_t v = 0; v < run.program.values.size(); ++v) {
+        if (run.program.values[v].piece == PieceId::none) continue;
+        newest[index_of(run.program.values[v].piece)] = run.tags[v];  // versions of a piece have ascending ids
+        note_version(contents_at_end_, run, v);
+      }
+      runs_.push_back(std::move(run));
+    }
+    for (std::size_t r = 0; r < runs_.size(); ++r) {
+      for (std::size_t i = 0; i < runs_[r].plan.instrs.size(); ++i) {
+        lanes_[static_cast<std::size_t>(runs_[r].plan.instrs[i].lane)].push_back(steps_.size());
+        steps_.push_back({r, static_cast<InstrId>(i)});
+      }
     }
   }
 
-  // Empty when the run ends with every version where the exit says; otherwise what went wrong first.
+  // Empty when the runs end with every version where the exit says; otherwise what went wrong first.
   std::string run(std::uint64_t seed) {
     start_over(seed);
     if (!enter()) return error_;
     while (error_.empty()) {
       const std::optional<Event> event = choose();
       if (!event) break;
-      event->starts ? start(event->instr) : finish(event->instr);
+      event->starts ? start(event->step) : finish(event->step);
     }
     if (!error_.empty()) return error_;
     if (left_ > 0) return fmt::format("{} instructions wait for each other", left_);
@@ -60,42 +82,76 @@ class PlanInterpreter {
   using Cells = std::vector<std::int32_t>;  // of one bundle: the value each holds, or `nothing`, or a mark
   enum class Progress : std::uint8_t { waiting, under_way, ended };
   struct Event {
-    std::size_t instr = 0;
+    std::size_t step = 0;
     bool starts = false;
+  };
+  struct Run {
+    const Plan& plan;
+    const Program& program;
+    const std::vector<Place>& places;
+    PlanWaits waits;
+    std::vector<std::int32_t> tags;  // by value: what its cells hold
+  };
+  // One instruction of one run.
+  struct Step {
+    std::size_t run = 0;
+    InstrId instr = InstrId::none;
   };
 
   static std::size_t cells(std::int64_t bytes) { return static_cast<std::size_t>(bytes / cell_bytes); }
   // What lies in bytes that an instruction is writing.
   static std::int32_t mark(std::size_t instr) { return -2 - static_cast<std::int32_t>(instr); }
 
-  void note_version(std::vector<Cells>& contents, std::size_t value) {
-    const Place& place = places_[value];
+  static void note_version(std::vector<Cells>& contents, const Run& run, std::size_t value) {
+    const Place& place = run.places[value];
     if (place.bundle == BundleId::none) return;
     Cells& bundle = contents[index_of(place.bundle)];
     const std::size_t begin = cells(place.offset_bytes);
-    std::fill_n(bundle.begin() + static_cast<std::ptrdiff_t>(begin), cells(program_.values[value].type.bytes()),
-                static_cast<std::int32_t>(value));
+    std::fill_n(bundle.begin() + static_cast<std::ptrdiff_t>(begin), cells(run.program.values[value].type.bytes()),
+                run.tags[value]);
   }
 
   void start_over(std::uint64_t seed) {
     random_.seed(seed);
     for (double& weight : weights_) weight = std::array{0.001, 1.0, 1000.0}[random_() % 3];
     error_.clear();
-    pages_.assign(static_cast<std::size_t>(plan_.pages), Cells(static_cast<std::size_t>(cells_per_page_), nothing));
+    const Plan& first = runs_.front().plan;
+    pages_.assign(static_cast<std::size_t>(first.pages), Cells(static_cast<std::size_t>(cells_per_page_), nothing));
     where_.assign(pages_.size(), -1);
     holder_.assign(static_cast<std::size_t>(layout_.address_bytes / layout_.page_bytes), -1);
     disk_.assign(layout_.bundles.size(), std::nullopt);
-    for (std::int32_t b = 0; b < layout_.state_bundles; ++b) {
-      disk_[static_cast<std::size_t>(b)] = contents_at_start_[static_cast<std::size_t>(b)];
+    const auto& dead = layout_.programs[static_cast<std::size_t>(first.program)].dead_on_entry;
+    for (std::size_t b = 0; b < static_cast<std::size_t>(layout_.state_bundles); ++b) {
+      if (!dead[b]) disk_[b] = contents_at_start_[b];
     }
-    progress_.assign(plan_.instrs.size(), Progress::waiting);
-    sampled_.assign(plan_.instrs.size(), {});
+    progress_.assign(steps_.size(), Progress::waiting);
+    sampled_.assign(steps_.size(), {});
     next_ = {};
     done_ = {};
-    left_ = plan_.instrs.size();
-    position_.assign(plan_.instrs.size(), 0);
-    for (const auto& lane : plan_.lanes) {
-      for (std::size_t i = 0; i < lane.size(); ++i) position_[index_of(lane[i])] = i;
+    left_ = steps_.size();
+    lay_out_runs();
+  }
+
+  // Where each run finds its pages: those of its entry where the run before left them.
+  void lay_out_runs() {
+    Trail trail(layout_.bundles.size(), pages_.size());
+    followings_.clear();
+    std::map<BundleId, std::vector<PageId>> held;
+    std::int32_t next = 0;
+    for (const StayId id : runs_.front().plan.entry.stays) {
+      const Stay& stay = runs_.front().plan.stays[index_of(id)];
+      for (std::size_t i = 0; i < stay.pages.size(); ++i) held[stay.bundle].push_back(static_cast<PageId>(next++));
+    }
+    for (const Run& run : runs_) {
+      std::vector<std::vector<PageId>> entry;
+      for (const StayId id : run.plan.entry.stays) entry.push_back(held[run.plan.stays[index_of(id)].bundle]);
+      followings_.push_back(trail.follow(run.waits, entry));
+      held.clear();
+      for (const StayId id : run.plan.exit.stays) {
+        for (const PageId page : run.plan.stays[index_of(id)].pages) {
+          held[run.plan.stays[index_of(id)].bundle].push_back(followings_.back().physical[index_of(page)]);
+        }
+      }
     }
   }
 
@@ -104,10 +160,11 @@ class PlanInterpreter {
   }
 
   bool enter() {
-    for (const StayId id : plan_.entry.stays) {
-      const BundleId bundle = plan_.stays[index_of(id)].bundle;
-      if (!attach(id)) return false;
-      disk_[index_of(bundle)].reset();  // older than memory
+    const Plan& plan = runs_.front().plan;
+    for (std::size_t i = 0; i < plan.entry.stays.size(); ++i) {
+      const BundleId bundle = plan.stays[index_of(plan.entry.stays[i])].bundle;
+      if (!attach(0, plan.entry.stays[i])) return false;
+      if (plan.entry.dirty[i]) disk_[index_of(bundle)].reset();  // older than memory
       for (std::size_t c = 0; c < contents_at_start_[index_of(bundle)].size(); ++c) {
         if (std::int32_t* cell = at(bundle, c)) *cell = contents_at_start_[index_of(bundle)][c];
       }
@@ -116,13 +173,15 @@ class PlanInterpreter {
   }
 
   void leave() {
-    std::vector<bool> held(layout_.bundles.size(), false);
-    for (const StayId id : plan_.exit.stays) {
-      const Stay& stay = plan_.stays[index_of(id)];
-      held[index_of(stay.bundle)] = true;
+    const Plan& plan = runs_.back().plan;
+    std::vector<bool> on_disk(static_cast<std::size_t>(layout_.state_bundles), true);
+    for (std::size_t n = 0; n < plan.exit.stays.size(); ++n) {
+      const Stay& stay = plan.stays[index_of(plan.exit.stays[n])];
+      if (plan.exit.dirty[n]) on_disk[index_of(stay.bundle)] = false;
       for (std::size_t i = 0; i < stay.pages.size(); ++i) {
         const std::int64_t address = layout_.bundles[index_of(stay.bundle)].address / layout_.page_bytes;
-        if (where_[index_of(stay.pages[i])] != address + static_cast<std::int64_t>(i)) {
+        const PageId page = followings_.back().physical[index_of(stay.pages[i])];
+        if (where_[index_of(page)] != address + static_cast<std::int64_t>(i)) {
           return fail(fmt::format("bundle {} is not on its pages at the exit", index_of(stay.bundle)));
         }
       }
@@ -130,27 +189,25 @@ class PlanInterpreter {
         return fail(fmt::format("bundle {} is wrong in memory at the exit", index_of(stay.bundle)));
       }
     }
-    std::vector<bool> at_entry(layout_.bundles.size(), false);
-    for (const StayId id : plan_.entry.stays) at_entry[index_of(plan_.stays[index_of(id)].bundle)] = true;
-    if (held != at_entry) return fail("the exit holds other bundles than the entry");
-    for (std::size_t b = 0; b < static_cast<std::size_t>(layout_.state_bundles); ++b) {
-      if (!held[b] && disk_[b] != contents_at_end_[b]) return fail(fmt::format("bundle {} is wrong on disk", b));
+    for (std::size_t b = 0; b < on_disk.size(); ++b) {
+      if (on_disk[b] && disk_[b] != contents_at_end_[b]) return fail(fmt::format("bundle {} is wrong on disk", b));
     }
   }
 
   // Moves the pages of a stay to the address of its bundle.
-  bool attach(StayId id) {
-    const Stay& stay = plan_.stays[index_of(id)];
+  bool attach(std::size_t run, StayId id) {
+    const Stay& stay = runs_[run].plan.stays[index_of(id)];
     std::int64_t slot = layout_.bundles[index_of(stay.bundle)].address / layout_.page_bytes;
     if (static_cast<std::int64_t>(stay.pages.size()) != layout_.pages_of(stay.bundle)) {
       fail(fmt::format("stay {} has {} pages", index_of(id), stay.pages.size()));
       return false;
     }
-    for (const PageId page : stay.pages) {
-      if (index_of(page) >= pages_.size()) {
-        fail(fmt::format("there is no page {}", index_of(page)));
+    for (const PageId number : stay.pages) {
+      if (index_of(number) >= pages_.size()) {
+        fail(fmt::format("there is no page {}", index_of(number)));
         return false;
       }
+      const PageId page = followings_[run].physical[index_of(number)];
       if (std::int32_t& left = holder_[static_cast<std::size_t>(slot)]; left >= 0) {
         where_[static_cast<std::size_t>(left)] = -1;
         left = -1;
@@ -186,8 +243,15 @@ class PlanInterpreter {
     return all;
   }
 
-  bool is_done(InstrId id) const {
-    return position_[index_of(id)] < done_[static_cast<std::size_t>(plan_.instrs[index_of(id)].lane)];
+  const Instr& instr_of(const Step& step) const { return runs_[step.run].plan.instrs[index_of(step.instr)]; }
+
+  // All it waits for, of its own plan and of those before.
+  bool may_start(const Step& step) const {
+    const LaneClock clock = followings_[step.run].wait_of(step.instr);
+    for (std::size_t lane = 0; lane < lane_count; ++lane) {
+      if (static_cast<std::int64_t>(done_[lane]) < clock[lane]) return false;
+    }
+    return true;
   }
 
   // One of all events possible now.
@@ -195,34 +259,38 @@ class PlanInterpreter {
     std::vector<Event> events;
     std::vector<double> weights;
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
-      const auto& order = plan_.lanes[lane];
+      const auto& order = lanes_[lane];
       for (std::size_t i = done_[lane]; i < next_[lane]; ++i) {
-        if (progress_[index_of(order[i])] != Progress::under_way) continue;
-        events.push_back({index_of(order[i]), false});
+        if (progress_[order[i]] != Progress::under_way) continue;
+        events.push_back({order[i], false});
         weights.push_back(weights_[2 * lane]);
       }
       if (next_[lane] == order.size()) continue;
       if (lane == static_cast<std::size_t>(LaneId::compute) && done_[lane] < next_[lane]) continue;
-      const Instr& instr = plan_.instrs[index_of(order[next_[lane]])];
-      if (!std::all_of(instr.after.begin(), instr.after.end(), [&](InstrId id) { return is_done(id); })) continue;
-      events.push_back({index_of(order[next_[lane]]), true});
+      if (!may_start(steps_[order[next_[lane]]])) continue;
+      events.push_back({order[next_[lane]], true});
       weights.push_back(weights_[2 * lane + 1]);
     }
     if (events.empty()) return std::nullopt;
     return events[std::discrete_distribution<std::size_t>(weights.begin(), weights.end())(random_)];
   }
 
+  BundleId bundle_of(const Step& step) const {
+    const Instr& instr = instr_of(step);
+    return instr.stays.empty() ? BundleId::none : runs_[step.run].plan.stays[index_of(instr.stays.front())].bundle;
+  }
+
   void start(std::size_t i) {
-    const Instr& instr = plan_.instrs[i];
+    const Instr& instr = instr_of(steps_[i]);
     progress_[i] = Progress::under_way;
     ++next_[static_cast<std::size_t>(instr.lane)];
     for (const StayId id : instr.begins) {
-      if (!attach(id)) return;
+      if (!attach(steps_[i].run, id)) return;
     }
-    const BundleId bundle = instr.stays.empty() ? BundleId::none : plan_.stays[index_of(instr.stays.front())].bundle;
+    const BundleId bundle = bundle_of(steps_[i]);
     if (instr.kind == Instr::Kind::run) {
       check_reads(i, false);
-      for_each_cell(instr, true, [&](std::int32_t& cell, std::int32_t) { cell = mark(i); });
+      for_each_cell(steps_[i], true, [&](std::int32_t& cell, std::int32_t) { cell = mark(i); });
     } else if (instr.kind == Instr::Kind::read) {
       if (!disk_[index_of(bundle)]) return fail(fmt::format("instruction {} reads what is not on disk", i));
       sampled_[i] = *disk_[index_of(bundle)];
@@ -236,18 +304,15 @@ class PlanInterpreter {
   }
 
   void finish(std::size_t i) {
-    const Instr& instr = plan_.instrs[i];
+    const Instr& instr = instr_of(steps_[i]);
     progress_[i] = Progress::ended;
     --left_;
     const auto lane = static_cast<std::size_t>(instr.lane);
-    while (done_[lane] < plan_.lanes[lane].size() &&
-           progress_[index_of(plan_.lanes[lane][done_[lane]])] == Progress::ended) {
-      ++done_[lane];
-    }
-    const BundleId bundle = instr.stays.empty() ? BundleId::none : plan_.stays[index_of(instr.stays.front())].bundle;
+    while (done_[lane] < lanes_[lane].size() && progress_[lanes_[lane][done_[lane]]] == Progress::ended) ++done_[lane];
+    const BundleId bundle = bundle_of(steps_[i]);
     if (instr.kind == Instr::Kind::run) {
       check_reads(i, true);
-      for_each_cell(instr, true, [&](std::int32_t& cell, std::int32_t value) {
+      for_each_cell(steps_[i], true, [&](std::int32_t& cell, std::int32_t value) {
         if (cell != mark(i)) fail(fmt::format("instruction {} was written over while it wrote %{}", i, value));
         cell = value;
       });
@@ -268,34 +333,35 @@ class PlanInterpreter {
 
   // At the end of an op the reads whose bytes its writes take hold its mark.
   void check_reads(std::size_t i, bool at_end) {
-    for_each_cell(plan_.instrs[i], false, [&](std::int32_t& cell, std::int32_t value) {
+    for_each_cell(steps_[i], false, [&](std::int32_t& cell, std::int32_t value) {
       if (cell == value || (at_end && cell == mark(i))) return;
       fail(fmt::format("instruction {} reads %{} where {} lies", i, value, cell));
     });
   }
 
   template <typename Visit>
-  void for_each_cell(const Instr& instr, bool writes, const Visit& visit) {
-    const Op& op = program_.ops[index_of(instr.op)];
+  void for_each_cell(const Step& step, bool writes, const Visit& visit) {
+    const Run& run = runs_[step.run];
+    const Op& op = run.program.ops[index_of(instr_of(step).op)];
     for (const Operand& operand : writes ? op.writes : op.reads) {
       for (std::size_t k = 0; operand.exists() && k < static_cast<std::size_t>(operand.count); ++k) {
         const std::size_t value = index_of(operand.first) + k;
-        const Place& place = places_[value];
+        const Place& place = run.places[value];
         if (place.bundle == BundleId::none) continue;
         const std::size_t begin = cells(place.offset_bytes);
-        for (std::size_t c = begin; c < begin + cells(program_.values[value].type.bytes()); ++c) {
+        for (std::size_t c = begin; c < begin + cells(run.program.values[value].type.bytes()); ++c) {
           std::int32_t* cell = at(place.bundle, c);
           if (cell == nullptr) return;
-          visit(*cell, static_cast<std::int32_t>(value));
+          visit(*cell, run.tags[value]);
         }
       }
     }
   }
 
-  const Plan& plan_;
   const Layout& layout_;
-  const Program& program_;
-  const std::vector<Place>& places_;
+  std::vector<Run> runs_;
+  std::vector<Step> steps_;                                 // of all runs
+  std::array<std::vector<std::size_t>, lane_count> lanes_;  // steps in order
   std::int64_t cells_per_page_ = 0;
   std::vector<Cells> contents_at_start_;  // by bundle
   std::vector<Cells> contents_at_end_;
@@ -309,7 +375,7 @@ class PlanInterpreter {
   std::vector<std::optional<Cells>> disk_;
   std::vector<Progress> progress_;
   std::vector<Cells> sampled_;
-  std::vector<std::size_t> position_;
+  std::vector<Following> followings_;  // by run
   std::array<std::size_t, lane_count> next_{};
   std::array<std::size_t, lane_count> done_{};
   std::size_t left_ = 0;

@@ -25,7 +25,10 @@ constexpr std::byte poison{0xff};  // NaN in every floating-point type
 
 Executor::Executor(const Layout& layout, std::span<const Program* const> programs, std::span<const Plan> plans,
                    KernelCache& kernels, const ExecutorOptions& options)
-    : layout_(layout), options_(options), lanes_(std::make_unique<Lanes>()) {
+    : layout_(layout),
+      options_(options),
+      trail_(layout.bundles.size(), static_cast<std::size_t>(plans.front().pages)),
+      lanes_(std::make_unique<Lanes>()) {
   PagePoolOptions pool;
   pool.page_bytes = layout.page_bytes;
   pool.page_count = plans.front().pages;
@@ -49,36 +52,19 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   threads_ = std::make_unique<ThreadPool>(options.threads, [](int) { prepare_matmul_thread(); });
   bundle_slots_.resize(layout.bundles.size());
   replaced_slots_.resize(layout.bundles.size());
-  for (const Plan& plan : plans) prepare(plan);
+  on_disk_.resize(layout.bundles.size());
+  for (const Plan& plan : plans) plans_.emplace_back(plan, layout);
   lanes_->thread = std::thread([this] { disk_thread(); });
 }
 
 Executor::~Executor() {
+  wait_until_idle();
   {
     const std::lock_guard lock(lanes_->mutex);
     lanes_->stop = true;
   }
   lanes_->changed.notify_all();
-  io_->wake();
   lanes_->thread.join();
-}
-
-void Executor::prepare(const Plan& plan) {
-  Prepared prepared;
-  prepared.plan = &plan;
-  prepared.position.resize(plan.instrs.size());
-  for (const auto& lane : plan.lanes) {
-    for (std::size_t i = 0; i < lane.size(); ++i) prepared.position[index_of(lane[i])] = static_cast<std::int32_t>(i);
-  }
-  for (const Instr& instr : plan.instrs) {
-    Clock clock{};
-    for (const InstrId wait : instr.after) {
-      const auto lane = static_cast<std::size_t>(plan.instrs[index_of(wait)].lane);
-      clock[lane] = std::max(clock[lane], prepared.position[index_of(wait)] + 1);
-    }
-    prepared.waits.push_back(clock);
-  }
-  prepared_.push_back(std::move(prepared));
 }
 
 std::byte* Executor::host_value(std::int32_t program, const Operand& operand) const {
@@ -94,90 +80,109 @@ std::string Executor::describe_io() const {
 // --- One run ---
 
 RunReport Executor::run(const Plan& plan) {
-  const auto found =
-      std::find_if(prepared_.begin(), prepared_.end(), [&](const Prepared& p) { return p.plan == &plan; });
-  SPILLWAY_CHECK(found != prepared_.end(), "the plan was not given to the executor");
+  const auto waits = std::find_if(plans_.begin(), plans_.end(), [&](const PlanWaits& p) { return &p.plan() == &plan; });
+  SPILLWAY_CHECK(waits != plans_.end(), "the plan was not given to the executor");
   const auto start = SteadyClock::now();
+  throw_failure();
   end_visit(0);
-  enter(plan);
-  for (auto& done : lanes_->done) done = 0;
-  lanes_->failed = false;
-  lanes_->wake_at = never;
-  lanes_->next = {};
-  lanes_->in_flight = {};
-  lanes_->traffic = {};
-  lanes_->complete.assign(plan.instrs.size(), false);
-  parts_left_.assign(plan.instrs.size(), 0);
-  bytes_left_.assign(plan.instrs.size(), 0);
+  const std::shared_ptr<const Following> following = enter(*waits);
+  RunReport report;
+  report.traffic = traffic_of(plan);
+  leave(plan, *following);
   {
     const std::lock_guard lock(lanes_->mutex);
-    lanes_->failure = nullptr;
-    lanes_->job = &*found;
+    lanes_->submitted.push_back(following);
+    lanes_->idle = false;
   }
   lanes_->changed.notify_all();
-
-  RunReport report;
+  io_->wake();
   try {
-    run_compute(*found, report);
+    run_compute(*following, report);
   } catch (const std::exception&) {
     fail(std::current_exception());  // the disk thread stops; the failure is thrown below
-  }
-  const auto computed = SteadyClock::now();
-  {
-    std::unique_lock lock(lanes_->mutex);
-    lanes_->changed.wait(lock, [&] { return lanes_->job == nullptr; });
+    wait_until_idle();
   }
   throw_failure();
-  leave(plan);
-  report.traffic = lanes_->traffic;
-  report.stalled_seconds += seconds_since(computed);
   report.seconds = seconds_since(start);
   return report;
 }
 
-// Maps the plan's pages to physical ones: those of its entry lie where the last plan left them, the others are any.
-void Executor::enter(const Plan& plan) {
-  std::vector<bool> used(static_cast<std::size_t>(plan.pages), false);
-  physical_.assign(static_cast<std::size_t>(plan.pages), PageId::none);
-  SPILLWAY_CHECK(plan.entry.stays.size() == in_memory_.size(), "{} bundles in memory, the plan's entry has {}",
-                 in_memory_.size(), plan.entry.stays.size());
+void Executor::drain() {
+  wait_until_idle();
+  throw_failure();
+}
+
+void Executor::wait_until_idle() {
+  std::unique_lock lock(lanes_->mutex);
+  lanes_->changed.wait(lock, [&] { return lanes_->idle; });
+}
+
+// What the entry names is in memory where the last plan left it, and no dirtier than the entry permits; what it does
+// not name is left behind, being of no use or on disk.
+std::shared_ptr<const Following> Executor::enter(const PlanWaits& waits) {
+  const Plan& plan = waits.plan();
+  for (std::size_t i = 0; i < plan.entry.stays.size(); ++i) {
+    const BundleId bundle = plan.stays[index_of(plan.entry.stays[i])].bundle;
+    const auto found = in_memory_.find(bundle);
+    SPILLWAY_CHECK(found != in_memory_.end(), "bundle {} is not in memory", index_of(bundle));
+    if (!found->second.dirty || plan.entry.dirty[i]) continue;
+    drain();  // a visit changed it
+    write_out(bundle);
+    found->second.dirty = false;
+  }
+  std::vector<std::vector<PageId>> held;
   for (const StayId id : plan.entry.stays) {
-    const Stay& stay = plan.stays[index_of(id)];
-    const auto held = in_memory_.find(stay.bundle);
-    SPILLWAY_CHECK(held != in_memory_.end(), "bundle {} is not in memory", index_of(stay.bundle));
-    for (std::size_t i = 0; i < stay.pages.size(); ++i) {
-      physical_[index_of(stay.pages[i])] = held->second[i];
-      used[index_of(held->second[i])] = true;
+    const auto found = in_memory_.find(plan.stays[index_of(id)].bundle);
+    held.push_back(std::move(found->second.pages));
+    in_memory_.erase(found);
+  }
+  const auto& dead = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
+  for (const auto& [bundle, left] : in_memory_) {
+    SPILLWAY_CHECK(!left.dirty || dead[index_of(bundle)], "bundle {} in memory is not in the plan's entry",
+                   index_of(bundle));
+  }
+  return std::make_shared<const Following>(trail_.follow(waits, held));
+}
+
+void Executor::leave(const Plan& plan, const Following& following) {
+  in_memory_.clear();
+  for (std::size_t i = 0; i < plan.exit.stays.size(); ++i) {
+    const Stay& stay = plan.stays[index_of(plan.exit.stays[i])];
+    InMemory& held = in_memory_[stay.bundle];
+    held.dirty = plan.exit.dirty[i];
+    for (const PageId page : stay.pages) held.pages.push_back(following.physical[index_of(page)]);
+  }
+}
+
+// In the order of the plan a read comes after the write it needs.
+Traffic Executor::traffic_of(const Plan& plan) {
+  Traffic traffic;
+  for (const Instr& instr : plan.instrs) {
+    if (instr.kind == Instr::Kind::run) continue;
+    const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
+    const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
+    if (instr.kind == Instr::Kind::write) {
+      traffic.write_bytes += bytes;
+      on_disk_[index_of(bundle)] = true;
+    } else if (on_disk_[index_of(bundle)]) {
+      traffic.read_bytes += bytes;
     }
   }
-  std::size_t next = 0;
-  for (PageId& page : physical_) {
-    if (page != PageId::none) continue;
-    while (used[next]) ++next;
-    page = static_cast<PageId>(next++);
-  }
+  return traffic;
 }
 
-void Executor::leave(const Plan& plan) {
-  in_memory_.clear();
-  for (const StayId id : plan.exit.stays) {
-    const Stay& stay = plan.stays[index_of(id)];
-    for (const PageId page : stay.pages) in_memory_[stay.bundle].push_back(physical_[index_of(page)]);
-  }
-}
-
-void Executor::run_compute(const Prepared& prepared, RunReport& report) {
-  const Plan& plan = *prepared.plan;
+void Executor::run_compute(const Following& following, RunReport& report) {
+  const Plan& plan = following.waits->plan();
   const BoundProgram& program = *programs_[static_cast<std::size_t>(plan.program)];
   Delays delays(options_.delay_seed);
-  std::atomic<std::int32_t>& done = lanes_->done[static_cast<std::size_t>(LaneId::compute)];
+  std::atomic<std::int64_t>& done = lanes_->done[static_cast<std::size_t>(LaneId::compute)];
   for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::compute)]) {
     const Instr& instr = plan.instrs[index_of(id)];
-    wait_for(prepared.waits[index_of(id)], report);
+    wait_for(following.wait_of(id), report);
     delays.maybe_sleep();
-    for (const StayId stay : instr.begins) begin_stay(plan, stay, options_.poison);
+    for (const StayId stay : instr.begins) begin_stay(following, stay);
     run_op(program, instr.op);
-    const std::int32_t count = done.fetch_add(1) + 1;
+    const std::int64_t count = done.fetch_add(1) + 1;
     if (count >= lanes_->wake_at.load()) {
       lanes_->wake_at = never;
       io_->wake();
@@ -194,24 +199,24 @@ void Executor::run_op(const BoundProgram& program, OpId op) {
   });
 }
 
-void Executor::begin_stay(const Plan& plan, StayId id, bool fill) {
-  const Stay& stay = plan.stays[index_of(id)];
+void Executor::begin_stay(const Following& following, StayId id) {
+  const Stay& stay = following.waits->plan().stays[index_of(id)];
   const std::int64_t address = layout_.bundles[index_of(stay.bundle)].address;
   for (std::size_t i = 0; i < stay.pages.size(); ++i) {
-    const PageId page = physical_[index_of(stay.pages[i])];
+    const PageId page = following.physical[index_of(stay.pages[i])];
     pool_->attach(page, address + static_cast<std::int64_t>(i) * layout_.page_bytes);
-    if (fill) pool_->fill(page, poison);
+    if (options_.poison) pool_->fill(page, poison);
   }
 }
 
-bool Executor::reached(const Clock& clock) const {
+bool Executor::reached(const LaneClock& clock) const {
   for (std::size_t lane = 0; lane < lane_count; ++lane) {
     if (lanes_->done[lane].load() < clock[lane]) return false;
   }
   return true;
 }
 
-void Executor::wait_for(const Clock& clock, RunReport& report) {
+void Executor::wait_for(const LaneClock& clock, RunReport& report) {
   if (reached(clock)) {
     if (lanes_->failed.load()) throw_failure();
     return;

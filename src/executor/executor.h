@@ -2,24 +2,22 @@
 // and decides nothing. Compute runs on the calling thread and its pool; one further thread moves pages to and from disk
 // and sleeps when it has nothing to do.
 //
+// Plans follow each other as a stream: a run returns when its ops are done, with moves of its tail still under way, and
+// the next plan's instructions queue behind them in each lane. What the next plan waits for of them is in plan/trail.h.
+//
 // Everything large is reserved by the constructor; running a plan allocates nothing large.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "device/page_pool.h"
 #include "device/thread_pool.h"
 #include "executor/kernel_table.h"
-#include "plan/plan.h"
+#include "plan/trail.h"
 #include "store/io.h"
 #include "store/slot_file.h"
 
@@ -39,8 +37,9 @@ struct ExecutorOptions {
 
 // What one run of a plan did.
 struct RunReport {
-  Traffic traffic;  // bytes that went to and came from disk; what was never written is zero and not read
-  double seconds = 0;
+  // Bytes of its moves, some of which may still be under way; what was never written is zero and not read.
+  Traffic traffic;
+  double seconds = 0;          // until its ops were done
   double stalled_seconds = 0;  // compute waited for disk
 };
 
@@ -56,14 +55,20 @@ class Executor {
   // Inputs and outputs of a Program, for the host to write before a run and to read after it.
   std::byte* host_value(std::int32_t program, const Operand& operand) const;
 
-  // Runs `plan`, one of those given. What is in memory must be what its entry says: at first nothing is; see `settle`.
+  // Runs the ops of `plan`, one of those given; moves may still be under way when it returns. What is in memory must be
+  // what its entry says: at first nothing is; see `settle`. Throws DeviceError, also for a move of an earlier plan;
+  // after that every call throws it again.
   RunReport run(const Plan& plan);
 
-  // Makes the bundles that `boundary` of `plan` names, and no others, be in memory.
+  // Waits until nothing is under way. Throws the DeviceError of a move that failed.
+  void drain();
+
+  // Drains, and makes the bundles that `boundary` of `plan` names, and no others, be in memory, none dirtier than it
+  // says.
   void settle(const Plan& plan, const Boundary& boundary);
 
-  // Between runs: calls `visit` with the bytes of a piece. Changes are kept when `changes` is set. Pieces that were
-  // never written are zero. Throws DeviceError.
+  // Between runs: drains, and calls `visit` with the bytes of a piece. Changes are kept when `changes` is set. Pieces
+  // that were never written are zero. Throws DeviceError.
   void visit_piece(PieceId piece, bool changes, const std::function<void(std::byte* data)>& visit);
 
   // Between runs: the slots that hold the newest version on disk of every state bundle, each held once more. What is in
@@ -75,36 +80,30 @@ class Executor {
 
  private:
   struct Lanes;
-  using Clock = std::array<std::int32_t, lane_count>;  // how many of each lane's instructions must be done
+  struct Move;
 
-  // A plan with its waits as clocks.
-  struct Prepared {
-    const Plan* plan = nullptr;
-    std::vector<Clock> waits;            // by instruction
-    std::vector<std::int32_t> position;  // by instruction, in its lane
-  };
-
-  void prepare(const Plan& plan);
-  void enter(const Plan& plan);
-  void leave(const Plan& plan);
-  void run_compute(const Prepared& prepared, RunReport& report);
+  std::shared_ptr<const Following> enter(const PlanWaits& waits);
+  void leave(const Plan& plan, const Following& following);
+  Traffic traffic_of(const Plan& plan);
+  void run_compute(const Following& following, RunReport& report);
   void run_op(const BoundProgram& program, OpId op);
-  void begin_stay(const Plan& plan, StayId id, bool fill);
-  void wait_for(const Clock& clock, RunReport& report);
+  void begin_stay(const Following& following, StayId id);
+  bool reached(const LaneClock& clock) const;
+  void wait_for(const LaneClock& clock, RunReport& report);
   void throw_failure();
   void fail(std::exception_ptr failure);
+  void wait_until_idle();
 
   // The disk thread.
   void disk_thread();
-  void run_disk(const Prepared& prepared);
-  bool all_started(const Plan& plan) const;
-  bool ask_for_wake(const Prepared& prepared);
-  void take(const Prepared& prepared, const IoCompletion& completion);
-  bool start_moves(const Prepared& prepared, LaneId lane);
-  void start_move(const Prepared& prepared, InstrId id);
-  void end_move(const Prepared& prepared, InstrId id);
-  void finish_move(const Prepared& prepared, InstrId id);
-  bool reached(const Clock& clock) const;
+  void run_disk();
+  bool take_submitted(bool idle);
+  bool ask_for_wake();
+  void take(const IoCompletion& completion);
+  bool start_moves(LaneId lane);
+  const Following* next_of(LaneId lane, InstrId& id);
+  void start_move(LaneId lane);
+  void end_move(LaneId lane, Move& move);
 
   // Moves outside a plan, on the calling thread.
   void bring_in(BundleId bundle);
@@ -129,10 +128,15 @@ class Executor {
   std::unique_ptr<ThreadPool> threads_;
   AlignedBytes scratch_;  // scratch_bytes_ for each thread
   std::int64_t scratch_bytes_ = 0;
-  std::vector<Prepared> prepared_;
+  std::vector<PlanWaits> plans_;
+  Trail trail_;
 
-  std::vector<PageId> physical_;                       // by page of the running plan
-  std::map<BundleId, std::vector<PageId>> in_memory_;  // between runs: state bundles and their physical pages
+  struct InMemory {
+    std::vector<PageId> pages;  // physical
+    bool dirty = true;          // may be newer than the copy on disk
+  };
+  std::map<BundleId, InMemory> in_memory_;  // state bundles when the plans so far are done
+  std::vector<bool> on_disk_;               // by bundle: it has a copy when the plans so far are done
   struct Visit {
     BundleId bundle = BundleId::none;
     bool changed = false;
@@ -140,8 +144,6 @@ class Executor {
   std::vector<Visit> visits_;  // bundles in memory for visits alone, the latest last; at most visited_bundles
   std::vector<std::vector<SlotId>> bundle_slots_;    // the newest version of each bundle on disk
   std::vector<std::vector<SlotId>> replaced_slots_;  // by bundle: freed when the write in flight is complete
-  std::vector<std::int32_t> parts_left_;             // by instruction of the running plan: requests under way
-  std::vector<std::int64_t> bytes_left_;             // by instruction of the running plan: of its move
 
   std::unique_ptr<Lanes> lanes_;
 };

@@ -18,152 +18,164 @@ std::int32_t most_in_flight(LaneId lane) {
 
 void Executor::disk_thread() {
   for (;;) {
-    const Prepared* job = nullptr;
     {
       std::unique_lock lock(lanes_->mutex);
-      lanes_->changed.wait(lock, [&] { return lanes_->stop || lanes_->job != nullptr; });
+      lanes_->changed.wait(lock, [&] { return lanes_->stop || !lanes_->submitted.empty(); });
       if (lanes_->stop) return;
-      job = lanes_->job;
     }
     try {
-      run_disk(*job);
+      run_disk();
     } catch (const std::exception&) {
       fail(std::current_exception());
-    }
-    {
       const std::lock_guard lock(lanes_->mutex);
-      lanes_->job = nullptr;
+      for (Lanes::Moves& moves : lanes_->moves) moves.plans.clear();
+      lanes_->submitted.clear();
+      lanes_->idle = true;
+      lanes_->changed.notify_all();
     }
-    lanes_->changed.notify_all();
   }
 }
 
-void Executor::run_disk(const Prepared& prepared) {
+void Executor::run_disk() {
   Delays delays(options_.delay_seed * 2654435761U + 1);
   std::vector<IoCompletion> completions;
   for (;;) {
     const bool failed = lanes_->failed.load();
+    const bool idle = lanes_->moves[1].under_way + lanes_->moves[2].under_way == 0;
+    if (!take_submitted(idle)) return;
     if (!failed) {
       if (options_.delay_seed != 0) delays.maybe_sleep();
-      while (start_moves(prepared, LaneId::read) || start_moves(prepared, LaneId::write)) {
+      while (start_moves(LaneId::read) || start_moves(LaneId::write)) {
       }
     }
-    const bool idle = lanes_->in_flight[1] + lanes_->in_flight[2] == 0;
-    if (idle && (failed || all_started(*prepared.plan))) return;
-    if (!failed && !ask_for_wake(prepared)) continue;
+    if (!failed && !ask_for_wake()) continue;
+    if (failed && idle) continue;
     completions.clear();
     io_->wait(completions);
-    for (const IoCompletion& completion : completions) take(prepared, completion);
+    for (const IoCompletion& completion : completions) take(completion);
   }
 }
 
-bool Executor::all_started(const Plan& plan) const {
-  return lanes_->next[1] == plan.lanes[1].size() && lanes_->next[2] == plan.lanes[2].size();
+// False when there is nothing left to do, and then the engine is left alone. After a failure nothing more is started.
+bool Executor::take_submitted(bool idle) {
+  const std::lock_guard lock(lanes_->mutex);
+  for (const auto& following : lanes_->submitted) {
+    for (const LaneId lane : {LaneId::read, LaneId::write}) {
+      const auto l = static_cast<std::size_t>(lane);
+      if (!following->waits->plan().lanes[l].empty()) lanes_->moves[l].plans.push_back(following);
+    }
+  }
+  lanes_->submitted.clear();
+  const bool started = lanes_->moves[1].plans.empty() && lanes_->moves[2].plans.empty();
+  if (!idle || !(started || lanes_->failed.load())) return true;
+  for (Lanes::Moves& moves : lanes_->moves) moves.plans.clear();
+  lanes_->idle = true;
+  lanes_->changed.notify_all();
+  return false;
 }
 
-// Says at which compute position to wake, then looks once more; false when a move can start after all.
-bool Executor::ask_for_wake(const Prepared& prepared) {
-  const auto head_waits = [&](LaneId lane) -> const Clock* {
-    const auto l = static_cast<std::size_t>(lane);
-    const auto& order = prepared.plan->lanes[l];
-    const bool full = lanes_->in_flight[l] >= most_in_flight(lane);
-    return lanes_->next[l] < order.size() && !full ? &prepared.waits[index_of(order[lanes_->next[l]])] : nullptr;
-  };
-  std::int32_t wake_at = never;
+// The next instruction to start in a lane, and its plan; null when there is none or too many are under way.
+const Following* Executor::next_of(LaneId lane, InstrId& id) {
+  const auto l = static_cast<std::size_t>(lane);
+  Lanes::Moves& moves = lanes_->moves[l];
+  if (moves.plans.empty() || moves.under_way >= most_in_flight(lane)) return nullptr;
+  const Following& following = *moves.plans.front();
+  id = following.waits->plan().lanes[l][moves.next];
+  return &following;
+}
+
+// Says at which count of ops to wake, then looks once more; false when a move can start after all.
+bool Executor::ask_for_wake() {
+  std::int64_t wake_at = never;
+  std::vector<LaneClock> heads;
   for (const LaneId lane : {LaneId::read, LaneId::write}) {
-    const Clock* const clock = head_waits(lane);
-    if (clock != nullptr && (*clock)[0] > lanes_->done[0].load()) wake_at = std::min(wake_at, (*clock)[0]);
+    InstrId id = InstrId::none;
+    const Following* const following = next_of(lane, id);
+    if (following == nullptr) continue;
+    heads.push_back(following->wait_of(id));
+    if (heads.back()[0] > lanes_->done[0].load()) wake_at = std::min(wake_at, heads.back()[0]);
   }
   lanes_->wake_at = wake_at;
-  for (const LaneId lane : {LaneId::read, LaneId::write}) {
-    const Clock* const clock = head_waits(lane);
-    if (clock != nullptr && reached(*clock)) return false;
-  }
-  return true;
+  return std::none_of(heads.begin(), heads.end(), [&](const LaneClock& clock) { return reached(clock); });
 }
 
-void Executor::take(const Prepared& prepared, const IoCompletion& completion) {
-  const auto id = static_cast<InstrId>(completion.tag & 0xffffffffU);
-  const Instr& instr = prepared.plan->instrs[index_of(id)];
-  const auto kind = instr.kind == Instr::Kind::read ? IoRequest::Kind::read : IoRequest::Kind::write;
-  bytes_left_[index_of(id)] -= completion.bytes;
-  const bool last = --parts_left_[index_of(id)] == 0;
-  if (completion.error != 0 || (last && bytes_left_[index_of(id)] != 0)) {
-    const BundleId bundle = prepared.plan->stays[index_of(instr.stays.front())].bundle;
-    const SlotId slot = bundle_slots_[index_of(bundle)][completion.tag >> 32];
+// A tag has the lane in its lowest bit, then the low bits of the move's number in it, then the place of the slot.
+void Executor::take(const IoCompletion& completion) {
+  const auto lane = (completion.tag & 1) != 0 ? LaneId::write : LaneId::read;
+  const auto done = static_cast<std::uint64_t>(lanes_->done[static_cast<std::size_t>(lane)].load());
+  auto& started = lanes_->moves[static_cast<std::size_t>(lane)].started;
+  Move& move = started[((completion.tag >> 1) - done) & 0x7fffffffU];
+  move.bytes_left -= completion.bytes;
+  const bool last = --move.parts_left == 0;
+  if (completion.error != 0 || (last && move.bytes_left != 0)) {
+    const SlotId slot = bundle_slots_[index_of(move.bundle)][completion.tag >> 32];
+    const auto kind = lane == LaneId::read ? IoRequest::Kind::read : IoRequest::Kind::write;
     fail(std::make_exception_ptr(slots_->failure(slot, kind, completion)));
   }
-  if (last) end_move(prepared, id);
+  if (last) end_move(lane, move);
 }
 
-bool Executor::start_moves(const Prepared& prepared, LaneId lane) {
+bool Executor::start_moves(LaneId lane) {
+  bool any = false;
+  for (InstrId id = InstrId::none;; any = true) {
+    const Following* const following = next_of(lane, id);
+    if (following == nullptr || !reached(following->wait_of(id))) return any;
+    start_move(lane);
+  }
+}
+
+void Executor::start_move(LaneId lane) {
   const auto l = static_cast<std::size_t>(lane);
-  const auto& order = prepared.plan->lanes[l];
-  bool started = false;
-  while (lanes_->next[l] < order.size() && lanes_->in_flight[l] < most_in_flight(lane) &&
-         reached(prepared.waits[index_of(order[lanes_->next[l]])])) {
-    start_move(prepared, order[lanes_->next[l]]);
-    started = true;
+  Lanes::Moves& moves = lanes_->moves[l];
+  const std::shared_ptr<const Following> following = moves.plans.front();
+  const Plan& plan = following->waits->plan();
+  const InstrId id = plan.lanes[l][moves.next];
+  const Instr& instr = plan.instrs[index_of(id)];
+  if (++moves.next == plan.lanes[l].size()) {
+    moves.plans.pop_front();
+    moves.next = 0;
   }
-  return started;
-}
-
-void Executor::start_move(const Prepared& prepared, InstrId id) {
-  const Instr& instr = prepared.plan->instrs[index_of(id)];
-  const auto lane = static_cast<std::size_t>(instr.lane);
-  const BundleId bundle = prepared.plan->stays[index_of(instr.stays.front())].bundle;
-  ++lanes_->next[lane];
-  ++lanes_->in_flight[lane];
-  for (const StayId stay : instr.begins) begin_stay(*prepared.plan, stay, options_.poison);
-  bytes_left_[index_of(id)] = layout_.bundles[index_of(bundle)].bytes;
-  if (instr.kind == Instr::Kind::write) {
+  for (const StayId stay : instr.begins) begin_stay(*following, stay);
+  const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
+  const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
+  const auto number = static_cast<std::uint64_t>(lanes_->done[l].load()) + moves.started.size();
+  const std::uint64_t tag = (number & 0x7fffffffU) << 1 | (lane == LaneId::write ? 1U : 0U);
+  moves.started.push_back({following, id, bundle, 0, bytes, false});
+  ++moves.under_way;
+  Move& move = moves.started.back();
+  if (lane == LaneId::write) {
     replace_slots(bundle);
-    parts_left_[index_of(id)] = submit(bundle, IoRequest::Kind::write, static_cast<std::uint64_t>(id));
+    move.parts_left = submit(bundle, IoRequest::Kind::write, tag);
   } else if (bundle_slots_[index_of(bundle)].empty()) {  // never written: zero
-    std::memset(data(bundle), 0, static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
-    finish_move(prepared, id);
+    std::memset(data(bundle), 0, static_cast<std::size_t>(bytes));
+    end_move(lane, move);
   } else {
-    parts_left_[index_of(id)] = submit(bundle, IoRequest::Kind::read, static_cast<std::uint64_t>(id));
+    move.parts_left = submit(bundle, IoRequest::Kind::read, tag);
   }
 }
 
-// Nothing is under way for it any more. A move that failed is never done, and a write that failed leaves the old
-// version the newest.
-void Executor::end_move(const Prepared& prepared, InstrId id) {
-  const Instr& instr = prepared.plan->instrs[index_of(id)];
-  const BundleId bundle = prepared.plan->stays[index_of(instr.stays.front())].bundle;
-  if (instr.kind == Instr::Kind::read && !lanes_->failed.load()) {
+// Nothing is under way for it any more. Moves of a lane count as done in order. A move that failed is never done, and a
+// write that failed leaves the old version the newest.
+void Executor::end_move(LaneId lane, Move& move) {
+  const auto l = static_cast<std::size_t>(lane);
+  Lanes::Moves& moves = lanes_->moves[l];
+  --moves.under_way;
+  if (lane == LaneId::read && !lanes_->failed.load()) {
     try {
-      verify_slots(bundle);
+      verify_slots(move.bundle);
     } catch (const DeviceError&) {
       fail(std::current_exception());
     }
   }
-  if (!lanes_->failed.load()) {
-    Traffic& traffic = lanes_->traffic;
-    (instr.kind == Instr::Kind::read ? traffic.read_bytes : traffic.write_bytes) +=
-        layout_.bundles[index_of(bundle)].bytes;
-    finish_move(prepared, id);
+  if (lanes_->failed.load()) {
+    if (lane == LaneId::write) keep_replaced(move.bundle);
     return;
   }
-  --lanes_->in_flight[static_cast<std::size_t>(instr.lane)];
-  if (instr.kind == Instr::Kind::write) keep_replaced(bundle);
-}
-
-// Moves of a lane count as done in order.
-void Executor::finish_move(const Prepared& prepared, InstrId id) {
-  const Instr& instr = prepared.plan->instrs[index_of(id)];
-  const auto lane = static_cast<std::size_t>(instr.lane);
-  --lanes_->in_flight[lane];
-  if (instr.kind == Instr::Kind::write) drop_replaced(prepared.plan->stays[index_of(instr.stays.front())].bundle);
-  lanes_->complete[index_of(id)] = true;
-  const auto& order = prepared.plan->lanes[lane];
-  std::int32_t done = lanes_->done[lane].load();
-  while (static_cast<std::size_t>(done) < order.size() &&
-         lanes_->complete[index_of(order[static_cast<std::size_t>(done)])]) {
-    ++done;
-  }
-  lanes_->done[lane] = done;
+  if (lane == LaneId::write) drop_replaced(move.bundle);
+  move.complete = true;
+  std::int64_t done = lanes_->done[l].load();
+  for (; !moves.started.empty() && moves.started.front().complete; ++done) moves.started.pop_front();
+  lanes_->done[l] = done;
   lanes_->signal();
 }
 

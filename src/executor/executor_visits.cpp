@@ -9,8 +9,8 @@ namespace spillway {
 
 void Executor::bring_in(BundleId bundle) {
   std::vector<bool> used(static_cast<std::size_t>(pool_->page_count()), false);
-  for (const auto& [other, pages] : in_memory_) {
-    for (const PageId page : pages) used[index_of(page)] = true;
+  for (const auto& [other, held] : in_memory_) {
+    for (const PageId page : held.pages) used[index_of(page)] = true;
   }
   std::vector<PageId> pages;
   for (std::size_t p = 0; p < used.size() && static_cast<std::int64_t>(pages.size()) < layout_.pages_of(bundle); ++p) {
@@ -22,7 +22,7 @@ void Executor::bring_in(BundleId bundle) {
     pool_->attach(pages[i],
                   layout_.bundles[index_of(bundle)].address + static_cast<std::int64_t>(i) * layout_.page_bytes);
   }
-  in_memory_[bundle] = std::move(pages);
+  in_memory_[bundle] = {std::move(pages), false};
   if (bundle_slots_[index_of(bundle)].empty()) {
     std::memset(data(bundle), 0, static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
   } else {
@@ -34,6 +34,7 @@ void Executor::write_out(BundleId bundle) {
   replace_slots(bundle);
   move_now(bundle, IoRequest::Kind::write);
   drop_replaced(bundle);
+  on_disk_[index_of(bundle)] = true;
 }
 
 void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
@@ -66,13 +67,16 @@ SlotSnapshot Executor::snapshot() const {
 }
 
 void Executor::visit_piece(PieceId piece, bool changes, const std::function<void(std::byte* data)>& visit) {
+  drain();
   const Place& place = layout_.piece_places[index_of(piece)];
   const auto visited =
       std::find_if(visits_.begin(), visits_.end(), [&](const Visit& entry) { return entry.bundle == place.bundle; });
   if (visited != visits_.end()) {
     visited->changed = visited->changed || changes;
     std::rotate(visited, visited + 1, visits_.end());
-  } else if (!in_memory_.contains(place.bundle)) {
+  } else if (const auto held = in_memory_.find(place.bundle); held != in_memory_.end()) {
+    held->second.dirty = held->second.dirty || changes;
+  } else {
     end_visit(visited_bundles - 1);
     bring_in(place.bundle);
     visits_.push_back({place.bundle, changes});
@@ -91,16 +95,21 @@ void Executor::end_visit(std::size_t keep) {
 }
 
 void Executor::settle(const Plan& plan, const Boundary& boundary) {
+  drain();
   end_visit(0);
-  std::vector<BundleId> wanted;
-  for (const StayId id : boundary.stays) wanted.push_back(plan.stays[index_of(id)].bundle);
-  for (auto held = in_memory_.begin(); held != in_memory_.end();) {
-    const BundleId bundle = held->first;
-    const bool stays = std::find(wanted.begin(), wanted.end(), bundle) != wanted.end();
-    if (!stays) write_out(bundle);
-    held = stays ? std::next(held) : in_memory_.erase(held);
+  std::map<BundleId, bool> wanted;  // may be dirty
+  for (std::size_t i = 0; i < boundary.stays.size(); ++i) {
+    wanted[plan.stays[index_of(boundary.stays[i])].bundle] = boundary.dirty[i];
   }
-  for (const BundleId bundle : wanted) {
+  for (auto held = in_memory_.begin(); held != in_memory_.end();) {
+    const auto stays = wanted.find(held->first);
+    if (held->second.dirty && (stays == wanted.end() || !stays->second)) {
+      write_out(held->first);
+      held->second.dirty = false;
+    }
+    held = stays != wanted.end() ? std::next(held) : in_memory_.erase(held);
+  }
+  for (const auto& [bundle, dirty] : wanted) {
     if (!in_memory_.contains(bundle)) bring_in(bundle);
   }
 }

@@ -1,13 +1,15 @@
-// What the compute thread and the disk thread share while a plan runs, and the random delays that tests put between
-// them.
+// What the compute thread and the disk thread share, and the random delays that tests put between them. Counts go on
+// from plan to plan.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -32,25 +34,39 @@ class Delays {
   std::uint64_t state_;
 };
 
-constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
+
+// A move that was started and does not count as done yet.
+struct Executor::Move {
+  std::shared_ptr<const Following> of;
+  InstrId instr = InstrId::none;
+  BundleId bundle = BundleId::none;
+  std::int32_t parts_left = 0;  // requests under way
+  std::int64_t bytes_left = 0;
+  bool complete = false;
+};
 
 struct Executor::Lanes {
-  std::array<std::atomic<std::int32_t>, lane_count> done{};  // instructions of each lane that are done, in order
+  std::array<std::atomic<std::int64_t>, lane_count> done{};  // instructions of each lane that are done, in order
   std::atomic<std::uint32_t> events{0};                      // grows with every change the compute thread may wait for
-  std::atomic<std::int32_t> wake_at{never};                  // compute position at which the disk thread wants a wake
+  std::atomic<std::int64_t> wake_at{never};                  // compute count at which the disk thread wants a wake
   std::atomic<bool> failed{false};
 
   std::mutex mutex;
   std::condition_variable changed;
-  const Prepared* job = nullptr;  // taken by the disk thread; null when it is done
-  std::exception_ptr failure;     // the first one
+  std::deque<std::shared_ptr<const Following>> submitted;  // for the disk thread to take
+  bool idle = true;            // the disk thread has nothing to start and nothing under way, and touches no engine
+  std::exception_ptr failure;  // the first one; it stays
   bool stop = false;
 
-  // Of the disk thread alone.
-  std::array<std::size_t, lane_count> next{};  // next to start in its lane
-  std::array<std::int32_t, lane_count> in_flight{};
-  Traffic traffic;             // moved so far; read by the other thread when the job is done
-  std::vector<bool> complete;  // by instruction
+  // Of the disk thread alone. A lane's instructions that are not started are those of `plans` from `next` on.
+  struct Moves {
+    std::deque<std::shared_ptr<const Following>> plans;
+    std::size_t next = 0;      // in the first of `plans`
+    std::deque<Move> started;  // in order; the first is number `done` of the lane
+    std::int32_t under_way = 0;
+  };
+  std::array<Moves, lane_count> moves;
   std::thread thread;
 
   void signal() {

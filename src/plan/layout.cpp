@@ -93,7 +93,7 @@ class LayoutMaker {
 
   // Gives every value its storage, sharing where the op permits it and nothing reads the old value later.
   ProgramLayout start(const Program& program) {
-    ProgramLayout layout{Segments(program), {}, {}};
+    ProgramLayout layout{Segments(program), {}, {}, {}};
     std::vector<std::int32_t> last_read(program.values.size(), -1);
     for (std::size_t i = 0; i < program.ops.size(); ++i) {
       for (const Operand& read : program.ops[i].reads) {
@@ -344,9 +344,32 @@ class LayoutMaker {
     });
   }
 
+  // State of which every piece gets a new version and no old one is read.
+  void note_dead(const Program& program, ProgramLayout& layout) const {
+    std::vector<bool> written(static_cast<std::size_t>(state_storages_), false);
+    layout.dead_on_entry.assign(static_cast<std::size_t>(layout_.state_bundles), true);
+    for (const Op& op : program.ops) {
+      for (const Operand& read : op.reads) {
+        for_each_value(read, [&](std::size_t v) {
+          const bool old = program.values[v].kind == ValueKind::state_in;
+          if (old) layout.dead_on_entry[index_of(layout.places[v].bundle)] = false;
+        });
+      }
+      for (const Operand& write : op.writes) {
+        for_each_value(write, [&](std::size_t v) {
+          if (program.values[v].kind == ValueKind::state_out) written[index_of(program.values[v].piece)] = true;
+        });
+      }
+    }
+    for (std::size_t piece = 0; piece < written.size(); ++piece) {
+      if (!written[piece]) layout.dead_on_entry[index_of(storage_places_[piece].bundle)] = false;
+    }
+  }
+
   void note_uses(std::size_t p) {
     ProgramLayout& layout = layout_.programs[p];
     const Program& program = *programs_[p];
+    note_dead(program, layout);
     layout.uses.resize(static_cast<std::size_t>(layout.segments.count()));
     std::vector<std::pair<std::int32_t, std::size_t>> seen(layout_.bundles.size(), {-1, 0});  // last segment, use
     for (std::int32_t s = 0; s < layout.segments.count(); ++s) {
@@ -361,7 +384,8 @@ class LayoutMaker {
               if (bundle == BundleId::none) return;
               auto& [segment, at] = seen[index_of(bundle)];
               if (segment != s) {
-                const bool creates = segment < 0 && !layout_.bundles[index_of(bundle)].state;
+                const bool creates =
+                    segment < 0 && (!layout_.bundles[index_of(bundle)].state || layout.dead_on_entry[index_of(bundle)]);
                 at = uses.size();
                 uses.push_back({bundle, i, i, creates, false, false});
                 segment = s;

@@ -42,7 +42,7 @@ struct Use {
   BundleId bundle = BundleId::none;
   std::int32_t first_op = 0;  // ops of the segment that touch it
   std::int32_t last_op = 0;
-  bool creates = false;  // nothing in it has a value yet
+  bool creates = false;  // nothing in it has a value yet; of state: no value it had is read in this Program
   bool writes = false;   // its bytes change
   bool ends = false;     // nothing in it is needed afterwards
 };
@@ -51,6 +51,7 @@ struct ProgramLayout {
   Segments segments;
   std::vector<Place> places;           // by value
   std::vector<std::vector<Use>> uses;  // by segment, in the order of first_op
+  std::vector<bool> dead_on_entry;     // by state bundle: the Program writes all of it before reading any of it
 };
 
 // The layouts of several Programs over one State. State bundles come first and are shared by all; each Program's local

@@ -41,6 +41,9 @@ struct Instr {
   std::vector<StayId> stays;   // those it touches: one for a move, the op's bundles for a run
   std::vector<StayId> begins;  // those among them whose pages it attaches first
   std::vector<InstrId> after;  // done before it starts, beside its lane's order
+  // It may be the first of its plan to meet what earlier plans left under way on its bundles and pages, so it waits for
+  // that too; see plan/trail.h.
+  bool first = false;
 };
 
 // Writes that may be in flight together; each holds the slots of its old version until the new one is complete.
@@ -49,11 +52,21 @@ constexpr std::int64_t max_writes_in_flight = 8;
 // Between steps, loading and saving bring this many state bundles into memory beside those of the boundary.
 constexpr std::int64_t visited_bundles = 2;
 
-// The state bundles in memory when a plan begins and when it ends, with their stays; all others are on disk. Bundles in
-// memory are taken to be newer than any copy on disk.
+// The state bundles in memory when a plan begins and when it ends, with their stays; all others are on disk, or about
+// to be: moves of the plan before may still be under way. A bundle that is not dirty has its newest version on disk
+// too.
 struct Boundary {
   std::vector<StayId> stays;
+  std::vector<bool> dirty;  // by stay: memory may be newer than the copy on disk
 };
+
+// A state bundle that a plan finds or leaves in memory.
+struct Held {
+  BundleId bundle = BundleId::none;
+  bool dirty = false;
+  bool operator==(const Held&) const = default;
+};
+using Residents = std::vector<Held>;
 
 struct Traffic {
   std::int64_t read_bytes = 0;
@@ -80,21 +93,43 @@ std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans);
 // loading and saving any state bundle.
 std::int64_t smallest_pages(const Layout& layout);
 
+// Pages that a boundary leaves free for loading and saving.
+std::int64_t visit_pages(const Layout& layout);
+
 // The number of pages at which nothing moves.
 std::int64_t in_memory_pages(const Layout& layout, std::int32_t program);
 
-// State bundles that a plan is asked to hold at its boundaries.
-using Residents = std::vector<BundleId>;
+// What decides which bundles give way and how far ahead of their use they are read; see plan/policy.h. All give the
+// same bits.
+enum class Policy : std::uint8_t {
+  automatic,  // what is needed farthest in the future gives way
+};
 
-// Plans one Program in `pages` pages, at least smallest_pages(). With `residents` null the plan settles its own
-// boundary; otherwise its boundary holds exactly these. Whatever is evicted is what is needed farthest in the future
-// (Belady); reads are issued ahead of need into pages that are free.
-Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, const Residents* residents);
+struct PlanRequest {
+  Policy policy = Policy::automatic;
+  bool commits = false;  // every version of the step is written, and a commit follows
+  // What the boundary holds. Without `entry` the plan settles a boundary at which it can follow itself; without `exit`
+  // it ends as it begins. An exit bundle is dirty only where `exit` permits it.
+  const Residents* entry = nullptr;
+  const Residents* exit = nullptr;
+};
+
+// Plans one Program in `pages` pages, at least smallest_pages(). State that the Program only creates (see Use::creates)
+// is not held at the entry whatever is asked; at the exit it is live like any other.
+Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, const PlanRequest& request);
+
+// What another Program's plan must hold to stand between two runs of this plan, which must be able to follow itself.
+Residents residents_of(const Plan& plan);
 
 // Checks a plan on happens-before alone, never on times: pages have one owner at a time and are reused only after the
 // last access of the old owner is done; every read of a value sees the version the Program means; moves carry what was
-// written; boundaries are met; no wait is circular. Empty when the plan holds, otherwise one sentence.
+// written; boundaries are met; no wait is circular; and whatever earlier plans may have left under way is waited for.
+// Empty when the plan holds, otherwise one sentence.
 std::string verify(const Plan& plan, const Layout& layout, const Program& program);
+
+// Whether `after` may run after `before` with no barrier between: it finds in memory what it expects, no dirtier, and
+// what it does not expect is on disk or of no use to it. Empty when it may, otherwise one sentence.
+std::string verify_follows(const Plan& before, const Plan& after, const Layout& layout);
 
 // For people: the lanes in order, one line an instruction.
 std::string dump(const Plan& plan, const Layout& layout, const Program& program);

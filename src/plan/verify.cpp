@@ -2,8 +2,10 @@
 // once, carrying for each what is known to be done when it starts, and checks every access against that.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "plan/plan.h"
@@ -28,12 +30,34 @@ struct StayLog {
   std::optional<std::pair<std::size_t, int>> last_write;  // lane and position
 };
 
+// Of each lane, the first instruction known to have waited for what earlier plans left under way.
+class Guard {
+ public:
+  void add(std::size_t lane, std::int32_t position) { firsts_[lane] = std::min(firsts_[lane], position); }
+  // Whether one of them has started when an instruction of `lane` starts for which `start` is done.
+  bool holds(std::size_t lane, const Clock& start) const {
+    if (firsts_[lane] != none) return true;
+    for (std::size_t other = 0; other < lane_count; ++other) {
+      if (firsts_[other] < start[other]) return true;
+    }
+    return false;
+  }
+
+ private:
+  static constexpr std::int32_t none = std::numeric_limits<std::int32_t>::max();
+  Clock firsts_ = {none, none, none};
+};
+
 struct BundleLog {
   std::int64_t version = 0;                                         // of the newest bytes
   std::int64_t on_disk = 0;                                         // -1: nothing there
   std::int64_t in_memory = -1;                                      // of the current stay
   Clock moved{};                                                    // per lane, one past the last move
   std::map<std::int64_t, std::pair<std::int64_t, ValueId>> values;  // begin -> end, value: what the newest bytes hold
+  bool dead = false;   // holds no value that the Program may read as it found it
+  Guard seen;          // what wrote its memory in earlier plans is waited for
+  Guard changed;       // so is every access to its memory
+  Guard moved_before;  // so are moves of its copy, by a move
 };
 
 class Verifier {
@@ -69,8 +93,13 @@ class Verifier {
         start = join(start, done[index_of(wait)]);
       }
       started[lane] = start;
-      if (instr.kind == Instr::Kind::run && static_cast<std::int32_t>(index_of(instr.op)) != next_op++) {
-        return fmt::format("op {} runs out of order", index_of(instr.op));
+      if (instr.kind == Instr::Kind::run) {
+        if (static_cast<std::int32_t>(index_of(instr.op)) != next_op) {
+          return fmt::format("op {} runs out of order", index_of(instr.op));
+        }
+        const auto& segments = layout_.programs[static_cast<std::size_t>(plan_.program)].segments;
+        while (next_op >= segments.begin[segment_ + 1]) ++segment_;
+        ++next_op;
       }
       if (!check(i, start, position[lane])) return error_;
       ++position[lane];
@@ -91,15 +120,24 @@ class Verifier {
   }
 
   bool enter() {
-    for (const StayId id : plan_.entry.stays) {
+    if (plan_.entry.dirty.size() != plan_.entry.stays.size() || plan_.exit.dirty.size() != plan_.exit.stays.size()) {
+      return fail("a boundary does not say which of its bundles are dirty");
+    }
+    const auto& dead = layout_.programs[static_cast<std::size_t>(plan_.program)].dead_on_entry;
+    for (std::size_t b = 0; b < bundles_.size(); ++b) {
+      bundles_[b].dead = b >= static_cast<std::size_t>(layout_.state_bundles) || dead[b];
+      if (bundles_[b].dead) bundles_[b].on_disk = -1;
+    }
+    for (std::size_t i = 0; i < plan_.entry.stays.size(); ++i) {
+      const StayId id = plan_.entry.stays[i];
       if (!own(id, Clock{}, "the entry")) return false;
       current_[plan_.stays[index_of(id)].bundle] = id;
-      bundles_[index_of(plan_.stays[index_of(id)].bundle)].in_memory = 0;
-      bundles_[index_of(plan_.stays[index_of(id)].bundle)].on_disk = -1;
+      BundleLog& bundle = bundles_[index_of(plan_.stays[index_of(id)].bundle)];
+      bundle.in_memory = 0;
+      if (plan_.entry.dirty[i]) bundle.on_disk = -1;
       stays_[index_of(id)].begun = true;
+      entered_.insert(id);
     }
-    for (std::size_t b = static_cast<std::size_t>(layout_.state_bundles); b < bundles_.size(); ++b)
-      bundles_[b].on_disk = -1;
     return true;
   }
 
@@ -154,6 +192,7 @@ class Verifier {
   bool check(std::size_t i, const Clock& start, std::int32_t position) {
     const Instr& instr = plan_.instrs[i];
     const std::string who = fmt::format("{} instruction {}", name_of(instr.lane), position);
+    if (!check_firsts(instr, start, position, who)) return false;
     for (const StayId id : instr.begins) {
       if (!leave_address(plan_.stays[index_of(id)].bundle, start, who) || !own(id, start, who)) return false;
       stays_[index_of(id)] = {true, {}, std::nullopt};
@@ -171,6 +210,45 @@ class Verifier {
       case Instr::Kind::write: return check_disk(instr, start, position, who) && check_write(instr, who);
     }
     return true;
+  }
+
+  // Whatever earlier plans may have left under way on its bundles and pages is waited for by the instruction itself, or
+  // was by one that has started before.
+  bool check_firsts(const Instr& instr, const Clock& start, std::int32_t position, const std::string& who) {
+    const auto lane = static_cast<std::size_t>(instr.lane);
+    for (const StayId id : instr.begins) {
+      for (const PageId page : plan_.stays[index_of(id)].pages) {
+        if (index_of(page) >= owner_.size()) return fail("page {} is beyond the budget", index_of(page));
+        const StayId owner = owner_[index_of(page)];
+        const bool met = owner != StayId::none &&
+                         (!entered_.contains(owner) ||
+                          bundles_[index_of(plan_.stays[index_of(owner)].bundle)].changed.holds(lane, start));
+        if (!instr.first && !met) return fail("{} may meet an earlier plan on page {}", who, index_of(page));
+      }
+    }
+    for (const StayId id : instr.stays) {
+      const BundleId of = plan_.stays[index_of(id)].bundle;
+      BundleLog& bundle = bundles_[index_of(of)];
+      const bool begins = std::find(instr.begins.begin(), instr.begins.end(), id) != instr.begins.end();
+      const bool moves = instr.kind != Instr::Kind::run;
+      const bool changes = begins || instr.kind == Instr::Kind::read || (!moves && segment_writes(of));
+      if (instr.first) {
+        bundle.seen.add(lane, position);
+        if (changes) bundle.changed.add(lane, position);
+        if (moves) bundle.moved_before.add(lane, position);
+      }
+      const Guard& guard = changes ? bundle.changed : bundle.seen;
+      if (!guard.holds(lane, start) || (moves && !bundle.moved_before.holds(lane, start))) {
+        return fail("{} may meet an earlier plan on bundle {}", who, index_of(of));
+      }
+    }
+    return true;
+  }
+
+  // Whether the segment that is running changes the bundle; across plans, all runs of a segment count as its changes.
+  bool segment_writes(BundleId bundle) const {
+    const auto& uses = layout_.programs[static_cast<std::size_t>(plan_.program)].uses[segment_];
+    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return use.bundle == bundle && use.writes; });
   }
 
   bool writes_to(const Instr& instr, StayId id) const {
@@ -277,31 +355,29 @@ class Verifier {
   bool check_holds(const BundleLog& bundle, ValueId id, std::int64_t begin, std::int64_t end, const std::string& who) {
     const auto held = bundle.values.find(begin);
     if (held != bundle.values.end() && held->second == std::pair(end, id)) return true;
-    if (held == bundle.values.end() && program_.value(id).kind == ValueKind::state_in) return true;
+    if (held == bundle.values.end() && !bundle.dead && program_.value(id).kind == ValueKind::state_in) return true;
     return fail("{} reads value %{}, whose bytes hold something else", who, index_of(id));
   }
 
   bool leave() {
-    std::vector<BundleId> at_entry, at_exit;
-    for (const StayId id : plan_.entry.stays) at_entry.push_back(plan_.stays[index_of(id)].bundle);
-    for (const StayId id : plan_.exit.stays) {
-      const BundleId bundle = plan_.stays[index_of(id)].bundle;
-      at_exit.push_back(bundle);
+    std::vector<bool> held(static_cast<std::size_t>(layout_.state_bundles), false);
+    for (std::size_t i = 0; i < plan_.exit.stays.size(); ++i) {
+      const StayId id = plan_.exit.stays[i];
+      const BundleId of = plan_.stays[index_of(id)].bundle;
+      if (!layout_.bundles[index_of(of)].state) return fail("local bundle {} is held at the exit", index_of(of));
+      const BundleLog& bundle = bundles_[index_of(of)];
+      held[index_of(of)] = true;
       for (const PageId page : plan_.stays[index_of(id)].pages) {
-        if (owner_[index_of(page)] != id) return fail("bundle {} has lost a page at the exit", index_of(bundle));
+        if (owner_[index_of(page)] != id) return fail("bundle {} has lost a page at the exit", index_of(of));
       }
-      if (bundles_[index_of(bundle)].in_memory != bundles_[index_of(bundle)].version) {
-        return fail("bundle {} is old at the exit", index_of(bundle));
+      if (bundle.in_memory != bundle.version) return fail("bundle {} is old at the exit", index_of(of));
+      if (!plan_.exit.dirty[i] && bundle.on_disk != bundle.version) {
+        return fail("bundle {} is dirty at the exit", index_of(of));
       }
     }
-    std::sort(at_entry.begin(), at_entry.end());
-    std::sort(at_exit.begin(), at_exit.end());
-    if (at_entry != at_exit) return fail("the exit does not hold what the entry holds");
-    for (std::int32_t b = 0; b < layout_.state_bundles; ++b) {
-      const auto id = static_cast<BundleId>(b);
-      const BundleLog& bundle = bundles_[index_of(id)];
-      const bool held = std::binary_search(at_exit.begin(), at_exit.end(), id);
-      if (!held && bundle.on_disk != bundle.version) return fail("bundle {} is old on disk at the exit", b);
+    for (std::size_t b = 0; b < held.size(); ++b) {
+      const BundleLog& bundle = bundles_[b];
+      if (!held[b] && bundle.on_disk != bundle.version) return fail("bundle {} is old on disk at the exit", b);
     }
     return true;
   }
@@ -314,6 +390,8 @@ class Verifier {
   std::vector<BundleLog> bundles_;
   std::vector<StayId> owner_;
   std::map<BundleId, StayId> current_;
+  std::set<StayId> entered_;  // held at the entry
+  std::size_t segment_ = 0;   // of the last run
   std::string error_;
 };
 
@@ -321,6 +399,25 @@ class Verifier {
 
 std::string verify(const Plan& plan, const Layout& layout, const Program& program) {
   return Verifier(plan, layout, program).run();
+}
+
+std::string verify_follows(const Plan& before, const Plan& after, const Layout& layout) {
+  std::map<BundleId, bool> left;  // dirty
+  for (std::size_t i = 0; i < before.exit.stays.size(); ++i) {
+    left[before.stays[index_of(before.exit.stays[i])].bundle] = before.exit.dirty[i];
+  }
+  for (std::size_t i = 0; i < after.entry.stays.size(); ++i) {
+    const BundleId bundle = after.stays[index_of(after.entry.stays[i])].bundle;
+    const auto found = left.find(bundle);
+    if (found == left.end()) return fmt::format("bundle {} is not left in memory", index_of(bundle));
+    if (found->second && !after.entry.dirty[i]) return fmt::format("bundle {} is left dirty", index_of(bundle));
+    left.erase(found);
+  }
+  const auto& dead = layout.programs[static_cast<std::size_t>(after.program)].dead_on_entry;
+  for (const auto& [bundle, dirty] : left) {
+    if (dirty && !dead[index_of(bundle)]) return fmt::format("bundle {} would be lost", index_of(bundle));
+  }
+  return {};
 }
 
 std::string dump(const Plan& plan, const Layout& layout, const Program& program) {
@@ -342,6 +439,7 @@ std::string dump(const Plan& plan, const Layout& layout, const Program& program)
       text += " ]";
     }
     for (const InstrId wait : instr.after) text += fmt::format(" <{}", index_of(wait));
+    if (instr.first) text += " first";
     text += "\n";
   }
   return text;

@@ -133,14 +133,15 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   const std::int64_t pages = std::min(machine.pages(), in_memory);
   if (pages < smallest) return planned;
   Residents boundary;
+  PlanRequest request;
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    planned.plans.push_back(
-        make_plan(planned.layout, static_cast<std::int32_t>(p), pages, p == 0 ? nullptr : &boundary));
+    planned.plans.push_back(make_plan(planned.layout, static_cast<std::int32_t>(p), pages, request));
     const Plan& plan = planned.plans.back();
     const std::string broken = verify(plan, planned.layout, *planned.programs[p]);
     SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not hold: {}", p, broken);
     if (p > 0) continue;
-    for (const StayId stay : plan.entry.stays) boundary.push_back(plan.stays[index_of(stay)].bundle);
+    boundary = residents_of(plan);
+    request.entry = &boundary;
   }
   return planned;
 }

@@ -52,7 +52,7 @@ void for_each_step_plan(const Visit& visit) {
     const Layout layout = programs.layout();
     for (const std::int64_t pages : page_counts(smallest_pages(layout), in_memory_pages(layout, 0))) {
       SCOPED_TRACE(fmt::format("seed {}, {} pages", seed, pages));
-      visit(programs, layout, make_plan(layout, 0, pages, nullptr));
+      visit(programs, layout, make_plan(layout, 0, pages, {}));
     }
     if (testing::Test::HasFailure()) return;
   }
@@ -63,10 +63,9 @@ TEST(PlanPlanner, NothingMovesWhereEverythingFits) {
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
     const std::int64_t pages = std::max(in_memory_pages(layout, 0), in_memory_pages(layout, 1));
-    const Plan step = make_plan(layout, 0, pages, nullptr);
-    const std::set<BundleId> boundary = bundles_of(step, step.entry);
-    const Residents residents(boundary.begin(), boundary.end());
-    const Plan look = make_plan(layout, 1, pages, &residents);
+    const Plan step = make_plan(layout, 0, pages, {});
+    const Residents residents = residents_of(step);
+    const Plan look = make_plan(layout, 1, pages, {.entry = &residents});
     for (const Plan* plan : {&step, &look}) {
       EXPECT_TRUE(plan->lanes[1].empty() && plan->lanes[2].empty()) << "seed " << seed;
       EXPECT_EQ(plan->traffic.read_bytes + plan->traffic.write_bytes, 0);
@@ -83,7 +82,7 @@ TEST(PlanPlanner, SomethingMovesInTheSmallestBudget) {
     const Layout layout = programs.layout();
     const std::int64_t smallest = smallest_pages(layout);
     if (smallest >= in_memory_pages(layout, 0)) continue;
-    const Plan plan = make_plan(layout, 0, smallest, nullptr);
+    const Plan plan = make_plan(layout, 0, smallest, {});
     EXPECT_LE(plan.peak_pages, smallest);
     EXPECT_GT(disk_slots_for(layout, std::vector{plan}), 0) << "seed " << seed;
     moving += plan.traffic.read_bytes > 0 ? 1 : 0;
@@ -101,7 +100,7 @@ TEST(PlanPlanner, FewerPagesThanALargestSegmentAreABrokenInvariant) {
     largest = std::max(largest, pages);
   }
   EXPECT_GE(smallest_pages(layout), largest);
-  EXPECT_DEATH(make_plan(layout, 0, largest - 1, nullptr), "does not fit");
+  EXPECT_DEATH(make_plan(layout, 0, largest - 1, {}), "does not fit");
 }
 
 TEST(PlanPlanner, TrafficIsTheSumOfTheMoves) {
@@ -134,15 +133,18 @@ TEST(PlanPlanner, OpsRunInTheOrderOfTheProgramEachOnce) {
 TEST(PlanPlanner, HoldsExactlyTheResidentsItIsGiven) {
   for_each_step_plan([](const RandomPrograms& programs, const Layout& layout, const Plan& step) {
     const std::set<BundleId> boundary = bundles_of(step, step.entry);
-    const Residents residents(boundary.begin(), boundary.end());
+    const Residents residents = residents_of(step);
     for (const std::int32_t program : {0, 1}) {
-      const Plan plan = make_plan(layout, program, step.pages, &residents);
+      const Plan plan = make_plan(layout, program, step.pages, {.entry = &residents});
       EXPECT_EQ(bundles_of(plan, plan.entry), boundary);
       EXPECT_EQ(bundles_of(plan, plan.exit), boundary);
+      for (const Plan* before : {&step, &plan}) {
+        for (const Plan* after : {&step, &plan}) EXPECT_EQ(verify_follows(*before, *after, layout), "");
+      }
       EXPECT_EQ(verify(plan, layout, *programs.programs()[static_cast<std::size_t>(program)]), "");
     }
     const Residents nobody;
-    const Plan bare = make_plan(layout, 0, step.pages, &nobody);
+    const Plan bare = make_plan(layout, 0, step.pages, {.entry = &nobody});
     EXPECT_TRUE(bare.entry.stays.empty() && bare.exit.stays.empty());
     EXPECT_EQ(verify(bare, layout, programs.step()), "");
   });
@@ -152,8 +154,8 @@ TEST(PlanPlanner, IsAFunctionOfWhatItIsGiven) {
   const RandomPrograms programs(first_seed);
   const Layout layout = programs.layout();
   const std::int64_t pages = smallest_pages(layout) + 3;
-  EXPECT_EQ(dump(make_plan(layout, 0, pages, nullptr), layout, programs.step()),
-            dump(make_plan(layout, 0, pages, nullptr), layout, programs.step()));
+  EXPECT_EQ(dump(make_plan(layout, 0, pages, {}), layout, programs.step()),
+            dump(make_plan(layout, 0, pages, {}), layout, programs.step()));
 }
 
 // Replays the plan and counts slots as the executor takes them: the old version of a bundle is given back when the

@@ -18,7 +18,7 @@ void for_each_plan(const Visit& visit) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
-    const Plan plan = make_plan(layout, 0, smallest_pages(layout), nullptr);
+    const Plan plan = make_plan(layout, 0, smallest_pages(layout), {});
     StepRates rates;
     for (std::size_t i = 0; i < programs.step().ops.size(); ++i) {
       rates.op_seconds.push_back(0.5 + static_cast<double>((seed * 31 + i * 17) % 10) / 10);

@@ -1,0 +1,108 @@
+#include "plan/residency.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace spillway {
+
+Residency::Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy, const Schedule& schedule,
+                     Plan& plan)
+    : layout_(layout),
+      uses_(uses),
+      policy_(policy),
+      schedule_(schedule),
+      plan_(plan),
+      pages_(static_cast<std::size_t>(plan.pages)),
+      holdings_(layout.bundles.size()),
+      ranks_(layout.bundles.size()),
+      pages_by_next_use_(2 * static_cast<std::size_t>(uses.segments()) + 2, 0) {
+  for (std::int64_t p = 0; p < plan.pages; ++p) free_.push_back(static_cast<PageId>(p));
+}
+
+std::vector<BundleId> Residency::bundles() const {
+  std::vector<BundleId> all;
+  for (const auto& [rank, bundle] : order_) all.push_back(bundle);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+void Residency::take(BundleId bundle, std::int32_t now) {
+  SPILLWAY_CHECK(free_pages() >= layout_.pages_of(bundle), "bundle {} does not fit in {} pages", index_of(bundle),
+                 plan_.pages);
+  Stay stay{bundle, {}};
+  for (std::int64_t i = layout_.pages_of(bundle); i > 0; --i) {
+    stay.pages.push_back(free_.front());
+    free_.pop_front();
+  }
+  plan_.peak_pages = std::max(plan_.peak_pages, plan_.pages - free_pages());
+  plan_.stays.push_back(std::move(stay));
+  holding(bundle).stay = static_cast<StayId>(plan_.stays.size() - 1);
+  rank(bundle, now - 1);
+}
+
+void Residency::release(BundleId bundle) {
+  Holding& held = holding(bundle);
+  for (const PageId page : plan_.stays[index_of(held.stay)].pages) {
+    pages_[index_of(page)].last = {held.last_run, held.last_read, held.last_write};
+    free_.push_back(page);
+  }
+  held.stay = StayId::none;
+  unrank(bundle);
+}
+
+void Residency::touched(BundleId bundle, std::int32_t s) {
+  holding(bundle).last_touch = s;
+  unrank(bundle);
+  rank(bundle, s);
+}
+
+std::vector<InstrId> Residency::waits_of_pages(StayId stay) const {
+  std::array<InstrId, lane_count> last = {InstrId::none, InstrId::none, InstrId::none};
+  for (const PageId page : plan_.stays[index_of(stay)].pages) {
+    for (std::size_t lane = 0; lane < lane_count; ++lane) {
+      last[lane] = schedule_.later(last[lane], pages_[index_of(page)].last[lane]);
+    }
+  }
+  std::vector<InstrId> waits;
+  for (const InstrId id : last) {
+    if (id != InstrId::none) waits.push_back(id);
+  }
+  return waits;
+}
+
+BundleId Residency::victim(std::int32_t until) const {
+  for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
+    if (ranks_[index_of(at->second)].next_use > until) return at->second;
+  }
+  return BundleId::none;
+}
+
+void Residency::rank(BundleId bundle, std::int32_t after) {
+  Rank& rank = ranks_[index_of(bundle)];
+  rank.next_use = uses_.next(bundle, after);
+  rank.rank = policy_.rank({holding(bundle).last_touch, rank.next_use, layout_.pages_of(bundle)});
+  order_.insert({rank.rank, bundle});
+  count_pages(rank.next_use, layout_.pages_of(bundle));
+}
+
+void Residency::unrank(BundleId bundle) {
+  const Rank& rank = ranks_[index_of(bundle)];
+  order_.erase({rank.rank, bundle});
+  count_pages(rank.next_use, -layout_.pages_of(bundle));
+}
+
+// never_used counts as the last.
+void Residency::count_pages(std::int32_t next_use, std::int64_t pages) {
+  const std::size_t last = pages_by_next_use_.size() - 1;
+  std::size_t at = next_use == never_used ? last : static_cast<std::size_t>(next_use) + 1;
+  for (; at <= last; at += at & (~at + 1)) pages_by_next_use_[at] += pages;
+}
+
+std::int64_t Residency::available_pages(std::int32_t until) const {
+  std::int64_t sooner = 0;
+  for (auto at = static_cast<std::size_t>(until + 1); at > 0; at -= at & (~at + 1)) sooner += pages_by_next_use_[at];
+  return plan_.pages - sooner;
+}
+
+}  // namespace spillway

@@ -1,0 +1,76 @@
+// What lies in memory while a plan is made: pages with what last touched them, and the bundles in memory in the order
+// in which they would give way.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <set>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/policy.h"
+#include "plan/schedule.h"
+#include "plan/uses.h"
+
+namespace spillway {
+
+// A bundle and the instructions that last used it, in memory or not.
+struct Holding {
+  StayId stay = StayId::none;          // none: not in memory
+  bool dirty = false;                  // memory is newer than disk
+  InstrId last_write = InstrId::none;  // the move that made the copy on disk
+  InstrId last_read = InstrId::none;   // the move that brought it in
+  InstrId last_run = InstrId::none;    // the last run of this stay
+  std::int32_t last_touch = -1;        // the segment of that run
+  bool spilled = false;                // it was written
+};
+
+class Residency {
+ public:
+  Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy, const Schedule& schedule, Plan& plan);
+
+  Holding& holding(BundleId bundle) { return holdings_[index_of(bundle)]; }
+  bool has(BundleId bundle) const { return holdings_[index_of(bundle)].stay != StayId::none; }
+  std::int64_t free_pages() const { return static_cast<std::int64_t>(free_.size()); }
+  // Free pages and those of bundles whose next use is later than segment `until`.
+  std::int64_t available_pages(std::int32_t until) const;
+  std::vector<BundleId> bundles() const;  // in memory, ascending
+
+  // Gives the bundle a stay on free pages. `now`: the segment about to run.
+  void take(BundleId bundle, std::int32_t now);
+  void release(BundleId bundle);
+  // After segment s touched it.
+  void touched(BundleId bundle, std::int32_t s);
+  // What must be done before the pages of a stay may be written anew.
+  std::vector<InstrId> waits_of_pages(StayId stay) const;
+  // The first in memory to give way whose next use is later than segment `until`.
+  BundleId victim(std::int32_t until) const;
+
+ private:
+  struct Page {
+    std::array<InstrId, lane_count> last = {InstrId::none, InstrId::none, InstrId::none};  // accesses to outlive
+  };
+  // As kept in the order of victims.
+  struct Rank {
+    std::int64_t rank = 0;
+    std::int32_t next_use = -1;
+  };
+
+  void rank(BundleId bundle, std::int32_t after);
+  void unrank(BundleId bundle);
+  void count_pages(std::int32_t next_use, std::int64_t pages);
+
+  const Layout& layout_;
+  const Uses& uses_;
+  const VictimPolicy& policy_;
+  const Schedule& schedule_;
+  Plan& plan_;
+  std::vector<Page> pages_;
+  std::deque<PageId> free_;  // in the order in which they came free
+  std::vector<Holding> holdings_;
+  std::vector<Rank> ranks_;                            // by bundle in memory
+  std::set<std::pair<std::int64_t, BundleId>> order_;  // by rank
+  std::vector<std::int64_t> pages_by_next_use_;        // a Fenwick tree
+};
+
+}  // namespace spillway

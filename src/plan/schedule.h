@@ -1,0 +1,33 @@
+// The instructions of a plan while it is made: they are emitted in the order of the planner's decisions and sorted into
+// the order of the lanes at the end.
+#pragma once
+
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace spillway {
+
+// Within a segment: what is read for it, its runs, writes of what it changed last.
+enum class When : std::int32_t { read = 0, run = 1, write = 2 };
+
+class Schedule {
+ public:
+  // The number is good until finish().
+  InstrId emit(Instr instr, std::int32_t segment, When when);
+
+  // The later of two instructions of one lane in the final order.
+  InstrId later(InstrId a, InstrId b) const;
+
+  // Sorts into `plan`, renames the waits and marks the firsts.
+  void finish(Plan& plan, const Layout& layout);
+
+ private:
+  struct Pending {
+    Instr instr;
+    std::int64_t time = 0;
+  };
+  std::vector<Pending> pending_;
+};
+
+}  // namespace spillway

@@ -1,0 +1,79 @@
+// How many pages and slots plans need.
+#include <algorithm>
+
+#include "plan/plan.h"
+
+namespace spillway {
+namespace {
+
+std::int64_t largest_state_pages(const Layout& layout) {
+  std::int64_t pages = 0;
+  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
+    pages = std::max(pages, layout.pages_of(static_cast<BundleId>(b)));
+  }
+  return pages;
+}
+
+std::int64_t state_pages(const Layout& layout) {
+  std::int64_t pages = 0;
+  for (std::int32_t b = 0; b < layout.state_bundles; ++b) pages += layout.pages_of(static_cast<BundleId>(b));
+  return pages;
+}
+
+}  // namespace
+
+std::string_view name_of(LaneId lane) {
+  switch (lane) {
+    case LaneId::compute: return "compute";
+    case LaneId::read: return "read";
+    case LaneId::write: return "write";
+  }
+  return "?";
+}
+
+std::int64_t visit_pages(const Layout& layout) {
+  return std::min<std::int64_t>(visited_bundles, layout.state_bundles) * largest_state_pages(layout);
+}
+
+std::int64_t smallest_pages(const Layout& layout) {
+  std::int64_t smallest = visit_pages(layout);
+  for (const ProgramLayout& program : layout.programs) {
+    for (const auto& uses : program.uses) {
+      std::int64_t pages = 0;
+      for (const Use& use : uses) pages += layout.pages_of(use.bundle);
+      smallest = std::max(smallest, pages);
+    }
+  }
+  return smallest;
+}
+
+std::int64_t in_memory_pages(const Layout& layout, std::int32_t program) {
+  std::int64_t alive = 0;
+  std::int64_t peak = visit_pages(layout);
+  const auto local = [&](const Use& use) {
+    return layout.bundles[index_of(use.bundle)].state ? 0 : layout.pages_of(use.bundle);
+  };
+  for (const auto& uses : layout.programs[static_cast<std::size_t>(program)].uses) {
+    for (const Use& use : uses) alive += use.creates ? local(use) : 0;
+    peak = std::max(peak, alive);
+    for (const Use& use : uses) alive -= use.ends ? local(use) : 0;
+  }
+  return state_pages(layout) + peak;
+}
+
+std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans) {
+  bool moves = false;
+  std::int64_t slots = 0;
+  for (const Plan& plan : plans) {
+    std::int64_t dead = 0;
+    for (const bool bundle : layout.programs[static_cast<std::size_t>(plan.program)].dead_on_entry) dead += bundle;
+    moves = moves || plan.traffic.read_bytes > 0 || plan.traffic.write_bytes > 0 ||
+            std::ssize(plan.entry.stays) < layout.state_bundles - dead;
+    slots += plan.local_slots;
+  }
+  if (!moves) return 0;
+  slots += state_pages(layout);
+  return slots + max_writes_in_flight * largest_state_pages(layout);
+}
+
+}  // namespace spillway

@@ -1,0 +1,188 @@
+#include "plan/trail.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+
+namespace spillway {
+namespace {
+
+// Positions of one plan become those of all plans; 0 stays "none needs to be done".
+LaneClock later_by(const LaneClock& clock, const LaneClock& base) {
+  LaneClock out{};
+  for (std::size_t lane = 0; lane < lane_count; ++lane) out[lane] = clock[lane] > 0 ? clock[lane] + base[lane] : 0;
+  return out;
+}
+
+void raise(LaneClock& clock, std::size_t lane, std::int64_t count) { clock[lane] = std::max(clock[lane], count); }
+
+// Whether a run changes a bundle, as its segment does: by bundle, for the segment of one op.
+class Changes {
+ public:
+  explicit Changes(const ProgramLayout& layout) : layout_(layout) {}
+
+  bool changes(OpId op, BundleId bundle) {
+    const auto at = static_cast<std::int32_t>(index_of(op));
+    while (at >= layout_.segments.begin[segment_ + 1]) ++segment_;
+    const auto& uses = layout_.uses[segment_];
+    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return use.bundle == bundle && use.writes; });
+  }
+
+ private:
+  const ProgramLayout& layout_;
+  std::size_t segment_ = 0;  // ops come in order
+};
+
+}  // namespace
+
+LaneClock join(const LaneClock& a, const LaneClock& b) {
+  LaneClock out{};
+  for (std::size_t lane = 0; lane < lane_count; ++lane) out[lane] = std::max(a[lane], b[lane]);
+  return out;
+}
+
+PlanWaits::PlanWaits(const Plan& plan, const Layout& layout)
+    : plan_(plan),
+      waits_(plan.instrs.size()),
+      first_of_(plan.instrs.size(), -1),
+      page_accessed_(static_cast<std::size_t>(plan.pages)),
+      page_begins_(static_cast<std::size_t>(plan.pages), std::numeric_limits<std::int64_t>::max()),
+      page_ends_(static_cast<std::size_t>(plan.pages), -1) {
+  std::vector<std::int64_t> positions(plan.instrs.size());
+  for (const auto& lane : plan.lanes) {
+    for (std::size_t i = 0; i < lane.size(); ++i) positions[index_of(lane[i])] = static_cast<std::int64_t>(i);
+  }
+  Changes program(layout.programs[static_cast<std::size_t>(plan.program)]);
+  std::vector<std::int32_t> touched(layout.bundles.size(), -1);
+  std::vector<LaneClock> stay_accessed(plan.stays.size());
+  std::vector<std::int64_t> stay_ends(plan.stays.size(), -1);
+  for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
+    const Instr& instr = plan.instrs[i];
+    const auto lane = static_cast<std::size_t>(instr.lane);
+    const std::int64_t count = positions[i] + 1;
+    for (const InstrId wait : instr.after) {
+      raise(waits_[i], static_cast<std::size_t>(plan.instrs[index_of(wait)].lane), positions[index_of(wait)] + 1);
+    }
+    if (instr.first) {
+      first_of_[i] = static_cast<std::int32_t>(firsts_.size());
+      firsts_.push_back({static_cast<InstrId>(i), {}});
+    }
+    for (const StayId id : instr.stays) {
+      const BundleId bundle = plan.stays[index_of(id)].bundle;
+      const bool changes =
+          instr.kind == Instr::Kind::read || (instr.kind == Instr::Kind::run && program.changes(instr.op, bundle));
+      if (touched[index_of(bundle)] < 0) {
+        touched[index_of(bundle)] = static_cast<std::int32_t>(touched_.size());
+        touched_.push_back({bundle, {}, {}, {}, {}});
+      }
+      Touched& log = touched_[static_cast<std::size_t>(touched[index_of(bundle)])];
+      raise(log.accessed, lane, count);
+      if (changes) raise(log.written, lane, count);
+      if (instr.kind != Instr::Kind::run) raise(log.moved, lane, count);
+      if (instr.kind == Instr::Kind::write) raise(log.stored, lane, count);
+      if (instr.first) firsts_.back().changes.push_back(changes);
+      raise(stay_accessed[index_of(id)], lane, count);
+      stay_ends[index_of(id)] = static_cast<std::int64_t>(i);
+    }
+    for (const StayId id : instr.begins) {
+      for (const PageId page : plan.stays[index_of(id)].pages) {
+        std::int64_t& begins = page_begins_[index_of(page)];
+        begins = std::min(begins, static_cast<std::int64_t>(i));
+      }
+    }
+  }
+  for (std::size_t s = 0; s < plan.stays.size(); ++s) {
+    for (const PageId page : plan.stays[s].pages) {
+      page_accessed_[index_of(page)] = join(page_accessed_[index_of(page)], stay_accessed[s]);
+      page_ends_[index_of(page)] = std::max(page_ends_[index_of(page)], stay_ends[s]);
+    }
+  }
+}
+
+LaneClock Following::wait_of(InstrId id) const {
+  const LaneClock own = later_by(waits->of(id), base);
+  const std::int32_t first = waits->first_of(id);
+  return first < 0 ? own : join(own, firsts[static_cast<std::size_t>(first)]);
+}
+
+Trail::Trail(std::size_t bundles, std::size_t pages)
+    : bundles_(bundles), page_accessed_(pages), page_left_(pages, -1) {}
+
+Following Trail::follow(const PlanWaits& waits, std::span<const std::vector<PageId>> held) {
+  Following following{&waits, lay_pages(waits, held), base_, {}};
+  for (const PlanWaits::First& first : waits.firsts_) {
+    following.firsts.push_back(wait_of(waits, first, following.physical));
+  }
+  note(waits, following.physical);
+  return following;
+}
+
+// Pages that are used first come to those that were left first, so that nobody waits for the last plan's tail.
+std::vector<PageId> Trail::lay_pages(const PlanWaits& waits, std::span<const std::vector<PageId>> held) const {
+  const Plan& plan = waits.plan();
+  std::vector<PageId> physical(static_cast<std::size_t>(plan.pages), PageId::none);
+  std::vector<bool> used(page_left_.size(), false);
+  SPILLWAY_CHECK(held.size() == plan.entry.stays.size(), "{} bundles for an entry of {}", held.size(),
+                 plan.entry.stays.size());
+  for (std::size_t s = 0; s < held.size(); ++s) {
+    const Stay& stay = plan.stays[index_of(plan.entry.stays[s])];
+    for (std::size_t i = 0; i < stay.pages.size(); ++i) {
+      physical[index_of(stay.pages[i])] = held[s][i];
+      used[index_of(held[s][i])] = true;
+    }
+  }
+  std::vector<PageId> open;
+  for (std::size_t p = 0; p < physical.size(); ++p) {
+    if (physical[p] == PageId::none) open.push_back(static_cast<PageId>(p));
+  }
+  std::vector<PageId> left;
+  for (std::size_t p = 0; p < used.size(); ++p) {
+    if (!used[p]) left.push_back(static_cast<PageId>(p));
+  }
+  std::stable_sort(open.begin(), open.end(), [&](PageId a, PageId b) {
+    return waits.page_begins_[index_of(a)] < waits.page_begins_[index_of(b)];
+  });
+  std::stable_sort(left.begin(), left.end(),
+                   [&](PageId a, PageId b) { return page_left_[index_of(a)] < page_left_[index_of(b)]; });
+  for (std::size_t i = 0; i < open.size(); ++i) physical[index_of(open[i])] = left[i];
+  return physical;
+}
+
+LaneClock Trail::wait_of(const PlanWaits& waits, const PlanWaits::First& first,
+                         const std::vector<PageId>& physical) const {
+  const Plan& plan = waits.plan();
+  const Instr& instr = plan.instrs[index_of(first.instr)];
+  LaneClock clock{};
+  for (std::size_t i = 0; i < instr.stays.size(); ++i) {
+    const PlanWaits::Touched& before = bundles_[index_of(plan.stays[index_of(instr.stays[i])].bundle)];
+    clock = join(clock, first.changes[i] ? before.accessed : before.written);
+    if (instr.kind == Instr::Kind::read) clock = join(clock, before.stored);
+    if (instr.kind == Instr::Kind::write) clock = join(clock, before.moved);
+  }
+  for (const StayId id : instr.begins) {
+    const Stay& stay = plan.stays[index_of(id)];
+    clock = join(clock, bundles_[index_of(stay.bundle)].accessed);
+    for (const PageId page : stay.pages) clock = join(clock, page_accessed_[index_of(physical[index_of(page)])]);
+  }
+  return clock;
+}
+
+void Trail::note(const PlanWaits& waits, const std::vector<PageId>& physical) {
+  for (const PlanWaits::Touched& touched : waits.touched_) {
+    PlanWaits::Touched& log = bundles_[index_of(touched.bundle)];
+    log.accessed = join(log.accessed, later_by(touched.accessed, base_));
+    log.written = join(log.written, later_by(touched.written, base_));
+    log.moved = join(log.moved, later_by(touched.moved, base_));
+    log.stored = join(log.stored, later_by(touched.stored, base_));
+  }
+  for (std::size_t p = 0; p < physical.size(); ++p) {
+    const std::size_t page = index_of(physical[p]);
+    page_accessed_[page] = join(page_accessed_[page], later_by(waits.page_accessed_[p], base_));
+    if (waits.page_ends_[p] >= 0) page_left_[page] = instrs_ + waits.page_ends_[p];
+  }
+  for (std::size_t lane = 0; lane < lane_count; ++lane) base_[lane] += std::ssize(waits.plan().lanes[lane]);
+  instrs_ += std::ssize(waits.plan().instrs);
+}
+
+}  // namespace spillway
