@@ -265,14 +265,17 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
   // A step that follows itself: start from nothing in memory and let the boundary settle; if it goes round in a longer
   // circle, hold it to the last one seen.
   constexpr int attempts = 6;
+  const auto& dead = layout.programs[static_cast<std::size_t>(program)].dead_on_entry;
   Residents boundary;
-  if (pages >= in_memory_pages(layout, program)) {
-    for (std::int32_t b = 0; b < layout.state_bundles; ++b) boundary.push_back({static_cast<BundleId>(b), true});
+  for (std::int32_t b = 0; b < layout.state_bundles && pages >= in_memory_pages(layout, program); ++b) {
+    if (!dead[static_cast<std::size_t>(b)]) boundary.push_back({static_cast<BundleId>(b), true});
   }
   for (int i = 0; i < attempts; ++i) {
     Plan plan = plan_with(boundary, nullptr);
-    if (verify_follows(plan, plan, layout).empty()) return plan;
-    boundary = residents_at(plan, plan.exit);
+    Residents next = residents_at(plan, plan.exit);
+    std::erase_if(next, [&](const Held& held) { return dead[index_of(held.bundle)]; });
+    if (next == boundary) return plan;
+    boundary = std::move(next);
   }
   return plan_with(boundary, &boundary);
 }
