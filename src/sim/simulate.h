@@ -18,11 +18,11 @@ struct StepRates {
 };
 
 struct Timeline {
-  double seconds = 0;          // of the step
+  double seconds = 0;          // of the step: until nothing is under way, or in a stream from step to step
   double compute_seconds = 0;  // sum of the ops
   double disk_seconds = 0;     // all bytes at the mixed rate
   double stalled_seconds = 0;  // the compute lane waited
-  std::vector<double> starts;  // by instruction
+  std::vector<double> starts;  // by instruction, from the beginning of the step
   std::vector<double> ends;
 
   // No schedule of this plan's work can be faster.
@@ -30,7 +30,12 @@ struct Timeline {
   std::string_view bottleneck() const { return compute_seconds >= disk_seconds ? "compute" : "disk"; }
 };
 
-// Each lane serves its instructions in order, one at a time; moves in both directions share the disk.
+// One step from rest to rest. Each lane serves its instructions in order, one at a time; moves in both directions share
+// the disk.
 Timeline simulate(const Plan& plan, const Layout& layout, const StepRates& rates);
+
+// A step among others of the same plan, with no barrier between; it begins when the ops of the step before end. The
+// plan must be one that may follow itself.
+Timeline simulate_steady(const Plan& plan, const Layout& layout, const StepRates& rates);
 
 }  // namespace spillway
