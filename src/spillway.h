@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "session/options.h"
+#include "session/run_control.h"
 #include "session/session.h"
 #include "telemetry/observer.h"
 #include "telemetry/record.h"

@@ -123,13 +123,6 @@ std::string print_config(std::span<const Option> rows, std::span<const Option> d
   return text;
 }
 
-void refuse_run_config(const std::filesystem::path& output_dir) {
-  std::error_code error;
-  if (std::filesystem::exists(output_dir / run_config_name, error))
-    throw UserError("output_dir: {} already holds {}; name another directory, or move it", output_dir.string(),
-                    run_config_name);
-}
-
 void write_run_config(const TrainOptions& options) {
   TrainOptions values = options;
   TrainOptions defaults;

@@ -23,8 +23,6 @@ std::string print_config(std::span<const Option> rows, std::span<const Option> d
 // In the output folder of a run: its effective options, with what `auto` stood for.
 inline constexpr std::string_view run_config_name = "run.yaml";
 
-// Throws UserError when the folder has one already.
-void refuse_run_config(const std::filesystem::path& output_dir);
 void write_run_config(const TrainOptions& options);
 
 }  // namespace spillway

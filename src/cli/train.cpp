@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "cli/config_file.h"
+#include "cli/stop_signals.h"
 #include "cli/train_arguments.h"
 #include "cli/verbs.h"
 #include "session/session.h"
@@ -23,6 +24,7 @@ class RunConsole : public Console {
     options_.threads = run.threads;
     write_run_config(options_);
     Console::started(run);
+    take_stop_signals();
   }
 
  private:
@@ -37,9 +39,8 @@ ExitCode train(TrainArguments& arguments) {
   }
   validate(options, TrainUse::train);
   std::signal(SIGPIPE, SIG_IGN);  // a reader of the progress that goes away must not end the run
-  refuse_run_config(options.output_dir);
   RunConsole console(options);
-  run_train(options, console);
+  run_train(options, console, &run_control());
   return ExitCode::ok;
 }
 

@@ -6,14 +6,11 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "formats/atomic_file.h"
-#include "formats/file.h"
 
 namespace spillway {
 namespace {
 
 constexpr std::string_view gpt2_prefix = "transformer.";
-constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
 
 // Tensors that other tools store beside the parameters and that carry nothing: masks, tables, and a copy of a tied
 // head.
@@ -92,20 +89,6 @@ class PartReader {
   std::vector<float> values_;
 };
 
-// Masters to stored elements. A bf16 file gets the nearest value, ties away from zero, which is the weight itself where
-// training was in bf16.
-void narrow(std::span<const float> masters, DType dtype, std::vector<std::byte>& stored) {
-  stored.resize(masters.size() * static_cast<std::size_t>(size_of(dtype)));
-  for (std::size_t i = 0; i < masters.size(); ++i) {
-    if (dtype == DType::f32) {
-      std::memcpy(stored.data() + 4 * i, &masters[i], sizeof(float));
-      continue;
-    }
-    const std::uint16_t half = dtype == DType::bf16 ? split_master(masters[i]).hi : round_f16(masters[i]);
-    std::memcpy(stored.data() + 2 * i, &half, sizeof half);
-  }
-}
-
 void load_bf16_part(Executor& executor, PieceId piece, std::span<const float> values, bool low) {
   executor.visit_piece(piece, true, [&](std::byte* data) {
     auto* const halves = reinterpret_cast<std::uint16_t*>(data);
@@ -114,69 +97,6 @@ void load_bf16_part(Executor& executor, PieceId piece, std::span<const float> va
       halves[i] = low ? split.lo : split.hi;
     }
   });
-}
-
-// The masters of a part, joined where they are split.
-void read_masters(Executor& executor, const Model& model, const Part& part, std::vector<float>& masters) {
-  const ParameterState& tensors = model.state_of(part.parameter);
-  masters.resize(static_cast<std::size_t>(part.count));
-  const PieceId piece = nth(model.state(), tensors.weight, part.piece);
-  if (model.dtype() == DType::f32) {
-    executor.visit_piece(piece, false, [&](std::byte* data) { std::memcpy(masters.data(), data, masters.size() * 4); });
-    return;
-  }
-  executor.visit_piece(piece, false, [&](std::byte* data) {
-    const auto* const hi = reinterpret_cast<const bf16_t*>(data);
-    for (std::size_t i = 0; i < masters.size(); ++i) masters[i] = widen(hi[i]);
-  });
-  executor.visit_piece(nth(model.state(), tensors.low, part.piece), false, [&](std::byte* data) {
-    const auto* const lo = reinterpret_cast<const std::uint16_t*>(data);
-    for (std::size_t i = 0; i < masters.size(); ++i) {
-      const auto hi = static_cast<bf16_t>(std::bit_cast<std::uint32_t>(masters[i]) >> 16);
-      masters[i] = join_master({hi, lo[i]});
-    }
-  });
-}
-
-void copy_other_files(const ModelFolder& from, const std::filesystem::path& to) {
-  constexpr std::string_view names[] = {
-      "config.json",
-      "generation_config.json",
-      "tokenizer.json",
-      "tokenizer_config.json",
-      "special_tokens_map.json",
-      "added_tokens.json",
-      "tokenizer.model",
-      "vocab.json",
-      "merges.txt",
-      "chat_template.jinja",
-  };
-  for (const std::string_view name : names) {
-    const std::filesystem::path source = from.path() / name;
-    std::error_code error;
-    if (!std::filesystem::exists(source, error)) continue;
-    if (std::filesystem::equivalent(source, to / name, error)) continue;
-    if (!std::filesystem::copy_file(source, to / name, std::filesystem::copy_options::overwrite_existing, error)) {
-      throw DeviceError("{}: cannot be written: {}", (to / name).string(), error.message());
-    }
-  }
-}
-
-// The copy of a tied head is left out: after training it would be the old one, and other tools tie it again.
-std::vector<std::string> masks_and_tables(const ModelFiles& files) {
-  std::vector<std::string> names = files.extras();
-  std::erase(names, "lm_head.weight");
-  return names;
-}
-
-void copy_tensor(const ModelFolder& from, const std::string& name, ModelFolderWriter& writer) {
-  const ModelFolder::Tensor& tensor = *from.find(name);
-  std::vector<std::byte> block;
-  for (std::int64_t at = 0; at < tensor.entry->bytes; at += copy_block_bytes) {
-    block.resize(static_cast<std::size_t>(std::min(copy_block_bytes, tensor.entry->bytes - at)));
-    from.read(tensor, at, block);
-    writer.write(name, at, block);
-  }
 }
 
 }  // namespace
@@ -239,32 +159,6 @@ void load_weights(Executor& executor, const Layout& layout, const Model& model, 
     const PieceId piece = nth(model.state(), model.state_of(part.parameter).low, part.piece);
     load_bf16_part(executor, piece, reader.read(files.of(part.parameter), part), true);
   }
-}
-
-void save_model(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& from,
-                const ModelFiles& files, const std::filesystem::path& to) {
-  copy_other_files(from, to);
-  std::vector<SafetensorsTensor> tensors;
-  for (std::size_t p = 0; p < files.count(); ++p) {
-    const ModelFiles::Entry& entry = files.of(p);
-    tensors.push_back({entry.name, entry.tensor->entry->stored_dtype, entry.tensor->entry->shape});
-  }
-  const std::vector<std::string> kept = masks_and_tables(files);
-  for (const std::string& name : kept) {
-    const SafetensorsEntry& entry = *from.find(name)->entry;
-    tensors.push_back({name, entry.stored_dtype, entry.shape});
-  }
-  ModelFolderWriter writer(to, tensors);
-  for (const std::string& name : kept) copy_tensor(from, name, writer);
-  std::vector<float> masters;
-  std::vector<std::byte> stored;
-  for (const Part& part : parts_of(layout, model, &ParameterState::weight)) {
-    const ModelFiles::Entry& entry = files.of(part.parameter);
-    read_masters(executor, model, part, masters);
-    narrow(masters, entry.dtype, stored);
-    writer.write(entry.name, part.begin * size_of(entry.dtype), stored);
-  }
-  writer.finish();
 }
 
 void require_space(const std::filesystem::path& dir, std::int64_t bytes) {

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "executor/executor.h"
 #include "formats/safetensors.h"
 #include "model/model.h"
+#include "session/state_source.h"
 
 namespace spillway {
 
@@ -36,11 +39,31 @@ class ModelFiles {
 void load_weights(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& folder,
                   const ModelFiles& files);
 
+// Told of bytes that were written, now and then; it may sleep, and what it throws ends the writing.
+using WritePace = std::function<void(std::int64_t written_bytes)>;
+
 // Writes a folder with the weights in the dtypes and under the names they came with, masks and tables as they are (the
-// copy of a tied head is left out), and the other files of the folder
-// they came from (config, tokenizer, generation config) as they are. The weights appear last.
-void save_model(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& from,
-                const ModelFiles& files, const std::filesystem::path& to);
+// copy of a tied head is left out), and the other files of the folder they came from (config, tokenizer, generation
+// config) as they are. The weights appear last; when it returns everything is durable. Needs 12 bytes of memory for
+// each element of the largest piece. The bytes written are the same whatever the source and the layout, which orders
+// the reads and may be null.
+void save_model(StateSource& source, const Model& model, const Layout* layout, const ModelFolder& from,
+                const ModelFiles& files, const std::filesystem::path& to, const WritePace& pace = {});
+
+// Masters of rows of a parameter: its weight, joined with the low half where there is one.
+class MasterReader {
+ public:
+  MasterReader(StateSource& source, const Model& model) : source_(source), model_(model) {}
+  // The result is good until the next call.
+  std::span<const float> read(std::size_t parameter, std::int64_t row_begin, std::int64_t row_end);
+
+ private:
+  StateSource& source_;
+  const Model& model_;
+  std::vector<std::uint16_t> high_;
+  std::vector<std::uint16_t> low_;
+  std::vector<float> masters_;
+};
 
 // Throws DeviceError when the weights of a folder, this many bytes, find no room in `dir`.
 void require_space(const std::filesystem::path& dir, std::int64_t bytes);

@@ -11,6 +11,7 @@ constexpr std::string_view paths_group = "Paths";
 constexpr std::string_view length_group = "Length and batches";
 constexpr std::string_view optimizer_group = "Optimizer";
 constexpr std::string_view run_group = "Run";
+constexpr std::string_view checkpoint_group = "Stopping and resuming";
 constexpr std::string_view machine_group = "Machine";
 constexpr std::string_view shape_group = "Shape (config.json names; 0: as the preset)";
 constexpr std::string_view sampling_group = "Sampling";
@@ -25,6 +26,7 @@ OptionLimits batch_limits() { return {.least = 1, .most = 65536}; }
 OptionLimits one_of(std::vector<std::string_view> choices) { return {.choices = std::move(choices)}; }
 
 constexpr std::int64_t most_threads = 1024;
+constexpr double most_commits = 64;  // each takes the space of the whole state
 
 // The rows that every verb which runs a model has.
 template <typename Options>
@@ -62,7 +64,7 @@ std::vector<Option> options_of(TrainOptions& o) {
   std::vector<Option> rows = {
       {"model", paths_group, "model folder: config.json, safetensors, tokenizer", &o.model},
       {"data", paths_group, ".txt, .jsonl or .npy files to train on", &o.data},
-      {"output_dir", paths_group, "folder to write; must not hold a run", &o.output_dir},
+      {"output_dir", paths_group, "folder to write; a run in it that was stopped goes on", &o.output_dir},
 
       {"max_steps", length_group, "optimizer steps; -1: by num_train_epochs; 0: load and write only", &o.max_steps,
        at_least(-1)},
@@ -96,6 +98,22 @@ std::vector<Option> options_of(TrainOptions& o) {
       {"eval_data", run_group, "files to evaluate on", &o.eval_data},
       {"eval_steps", run_group, "evaluate every so many steps; 0: after the last one", &o.eval_steps, at_least(0)},
       {"logging_steps", run_group, "print a line every so many steps", &o.logging_steps, at_least(1)},
+
+      {"save_steps", checkpoint_group, "commit every so many steps; 0: as often as costs little; -1: never",
+       &o.save_steps, at_least(-1)},
+      {"save_total_limit",
+       checkpoint_group,
+       "commits kept on disk",
+       &o.save_total_limit,
+       {.least = 1, .most = most_commits}},
+      {"export_steps", checkpoint_group, "write output_dir/checkpoint-STEP every so many steps; 0: never",
+       &o.export_steps, at_least(0)},
+      {"save_only_model", checkpoint_group, "exports hold the weights alone, and cannot be resumed from",
+       &o.save_only_model},
+      {"resume_from_checkpoint", checkpoint_group,
+       "auto: what output_dir holds, if anything; none: start anew; or a checkpoint folder", &o.resume_from_checkpoint},
+      {"allow_numeric_change", checkpoint_group, "resume on a processor or library that rounds differently",
+       &o.allow_numeric_change},
   };
   add_machine_rows(rows, o);
   const auto hidden = Option::experimental_group;
@@ -204,6 +222,7 @@ void validate(const TrainOptions& o, TrainUse use) {
   require(!o.model.empty(), "--model", "a model folder");
   require(!o.data.empty(), "--data", "one or more .txt, .jsonl or .npy files");
   require(use == TrainUse::plan || !o.output_dir.empty(), "--output-dir", "a folder to write");
+  require(!o.resume_from_checkpoint.empty(), "--resume-from-checkpoint", "auto, none or a checkpoint folder");
   validate_experiments(o);
   if (o.eval_steps > 0 && o.eval_data.empty())
     throw UserError("eval_steps is {} but eval_data is missing; give --eval-data files or leave eval_steps out",

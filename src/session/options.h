@@ -40,6 +40,13 @@ struct TrainOptions {
   std::int64_t eval_steps = 0;  // 0: once, after the last step
   std::int64_t logging_steps = 1;
 
+  std::int64_t save_steps = 0;        // commit every so many steps; 0: as often as costs little; -1: never
+  std::int64_t save_total_limit = 1;  // commits kept
+  std::int64_t export_steps = 0;      // 0: never
+  bool save_only_model = false;       // exports hold the weights alone
+  std::string resume_from_checkpoint = "auto";
+  bool allow_numeric_change = false;
+
   std::string dtype = "auto";
   std::int64_t threads = 0;       // 0: one a processor
   std::int64_t memory_bytes = 0;  // key `memory`; 0: the free memory of the machine or container, minus a margin

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "session/options.h"
+#include "session/run_control.h"
 #include "telemetry/observer.h"
 
 namespace spillway {
@@ -17,8 +18,9 @@ namespace spillway {
 // Of the shared library: "0.1.0".
 std::string_view library_version();
 
-// Trains and writes the model folder. Writes output_dir/metrics.jsonl itself.
-void run_train(const TrainOptions& options, TrainObserver& observer);
+// Trains and writes the model folder, or goes on with a run that was stopped (resume_from_checkpoint). Writes
+// output_dir/metrics.jsonl itself. `control`, where given, may be told to stop at any time.
+void run_train(const TrainOptions& options, TrainObserver& observer, RunControl* control = nullptr);
 
 // A share of what the run needs and where it lies at the start of a step.
 struct PlacementRow {

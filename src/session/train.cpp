@@ -8,8 +8,10 @@
 #include "device/memory_info.h"
 #include "ops/adamw/adamw.h"
 #include "ops/matmul/matmul.h"
+#include "session/checkpoints.h"
 #include "session/data.h"
 #include "session/feed.h"
+#include "session/run_control.h"
 #include "session/session.h"
 #include "session/setup.h"
 #include "telemetry/metrics.h"
@@ -29,21 +31,6 @@ double read_double(Executor& executor, std::int32_t program, const Operand& oper
   return value;
 }
 
-// An output directory is made, and refused when it holds a run or a model.
-void claim_output(const std::filesystem::path& dir) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    const std::filesystem::path name = entry.path().filename();
-    const std::string kind = name.extension().string();
-    if (kind != ".json" && kind != ".jsonl" && kind != ".yaml" && kind != ".safetensors" && kind != ".jinja") continue;
-    throw UserError("output_dir: {} already holds {}; name another directory, or remove it", dir.string(),
-                    name.string());
-  }
-  error.clear();
-  std::filesystem::create_directories(dir, error);
-  if (error) throw UserError("output_dir: {} cannot be made: {}", dir.string(), error.message());
-}
-
 std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, std::int64_t sequences) {
   if (options.max_steps >= 0) return options.max_steps;
   const double steps = options.num_train_epochs * static_cast<double>(windows) / static_cast<double>(sequences);
@@ -52,31 +39,58 @@ std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, s
 
 class TrainingRun {
  public:
-  TrainingRun(TrainingSetup& setup, TrainObserver& observer)
-      : setup_(setup), options_(setup.options), observer_(observer) {}
+  TrainingRun(TrainingSetup& setup, TrainObserver& observer, RunControl& control)
+      : setup_(setup), options_(setup.options), observer_(observer), control_(control), checkpoints_(setup, observer) {}
 
   void run() {
     const auto start = SteadyClock::now();
     require_fit(setup_.planned, training_advice);
-    claim_output(options_.output_dir);
+    checkpoints_.claim();
     require_space(options_.output_dir, setup_.folder.tensor_bytes());
     read_data();
     for (const std::string& note : setup_.notes) observer_.note(note);
+    checkpoints_.find(identity());
+    state_ = checkpoints_.begin();
+    if (state_.step > total_steps_)
+      throw UserError("max_steps: the run is to have {} steps, and has made {} already; give more", total_steps_,
+                      state_.step);
     open_executor();
     observer_.started(summary());
-    MetricsFile metrics(std::filesystem::path(options_.output_dir) / "metrics.jsonl");
-    for (std::int64_t step = 0; step < total_steps_; ++step) {
-      StepRecord record = train_step(step);
-      if (evaluation_is_due(step + 1)) record.eval_loss = evaluate();
+    MetricsFile metrics(std::filesystem::path(options_.output_dir) / "metrics.jsonl", state_.step);
+    while (state_.step < total_steps_ && control_.stop == 0) {
+      StepRecord record = train_step(state_.step);
+      if (evaluation_is_due(record.step)) record.eval_loss = evaluate();
       metrics.write(record);
       observer_.step(record);
+      checkpoints_.after_step(*executor_, state_);
     }
-    save_model(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files, options_.output_dir);
-    observer_.finished({options_.output_dir, total_steps_,
+    if (state_.step == total_steps_) save();
+    observer_.finished({state_.step == total_steps_ ? options_.output_dir : std::string(), state_.step,
                         std::chrono::duration<double>(SteadyClock::now() - start).count(), peak_rss_bytes()});
   }
 
  private:
+  // What this run is; where it stands follows.
+  RunState identity() const {
+    RunState state;
+    state.model = facts_of(setup_.config.model);
+    TrainOptions effective = options_;
+    effective.dtype = name_of(setup_.choices.dtype);
+    effective.max_seq_len = setup_.sequence_length;
+    effective.memory_bytes = setup_.choices.budget_bytes;
+    effective.threads = setup_.choices.threads;
+    state.options = texts_of_options(effective);
+    state.data_tokens = tokens_ ? tokens_->count() : 0;
+    state.data_hash = tokens_ ? fmt::format("{:016x}", tokens_->hash()) : "";
+    state.numeric_key = numeric_key();
+    return state;
+  }
+
+  void save() {
+    ExecutorSource source(*executor_, setup_.model.state());
+    save_model(source, setup_.model, &setup_.planned.layout, setup_.folder, setup_.files, options_.output_dir);
+  }
+
   void read_data() {
     const auto read = [&](const std::vector<std::string>& files) {
       return read_tokens(files, options_.model, setup_.config.model.vocab_size, options_.output_dir, setup_.notes,
@@ -109,7 +123,11 @@ class TrainingRun {
     observer_.note(executor_->describe_io());
     observer_.note("products: " + matmul_numeric_key());
     executor_->settle(plan(training_program), plan(training_program).entry);
-    load_weights(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files);
+    if (checkpoints_.resumes()) {
+      checkpoints_.restore(*executor_);
+    } else {
+      load_weights(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files);
+    }
     const ModelConfig& config = setup_.config.model;
     set_frequencies(*executor_, training_program, setup_.training.inverse_frequencies, config);
     set_input(*executor_, training_program, setup_.training.max_norm, static_cast<float>(options_.max_grad_norm));
@@ -152,15 +170,16 @@ class TrainingRun {
 
   StepRecord train_step(std::int64_t step) {
     const auto start = SteadyClock::now();
-    const std::int64_t first = step * feed_->sequences();
-    const std::int64_t targets = feed_->fill(first, first + feed_->sequences());
+    const std::int64_t targets = feed_->fill(state_.sequences, state_.sequences + feed_->sequences());
     const double rate = learning_rate_at(options_, step, total_steps_);
-    products_.advance(settings());
-    const AdamwScalars scalars = adamw_scalars(settings(), products_, rate);
+    state_.products.advance(settings());
+    const AdamwScalars scalars = adamw_scalars(settings(), state_.products, rate);
     std::memcpy(executor_->host_value(training_program, setup_.training.adamw), &scalars, sizeof scalars);
     set_input(*executor_, training_program, setup_.training.scale,
               static_cast<float>(1.0 / static_cast<double>(targets)));
     const RunReport report = executor_->run(plan(training_program));
+    state_.sequences += feed_->sequences();
+    state_.step = step + 1;
 
     StepRecord record;
     record.step = step + 1;
@@ -209,6 +228,9 @@ class TrainingRun {
   TrainingSetup& setup_;
   const TrainOptions& options_;
   TrainObserver& observer_;
+  RunControl& control_;
+  RunCheckpoints checkpoints_;
+  RunState state_;  // after the latest step
   std::optional<TokenStore> tokens_;
   std::optional<Windows> windows_;
   std::optional<TokenStore> eval_tokens_;
@@ -217,16 +239,16 @@ class TrainingRun {
   std::optional<Executor> executor_;
   std::optional<BatchFeed> feed_;
   std::optional<BatchFeed> eval_feed_;
-  AdamwProducts products_;
   TimeLeft time_left_;
 };
 
 }  // namespace
 
-void run_train(const TrainOptions& options, TrainObserver& observer) {
+void run_train(const TrainOptions& options, TrainObserver& observer, RunControl* control) {
   validate(options, TrainUse::train);
+  RunControl none;
   TrainingSetup setup(options);
-  TrainingRun(setup, observer).run();
+  TrainingRun(setup, observer, control == nullptr ? none : *control).run();
 }
 
 }  // namespace spillway

@@ -117,8 +117,9 @@ std::string Console::bar_of(const StepRecord& r) const {
 
 void Console::finished(const RunEnd& end) {
   clear_bar();
-  put(out_, fmt::format("{} steps in {}, peak memory {}; wrote {}\n", end.steps, format_seconds(end.seconds),
-                        format_bytes(end.peak_rss_bytes), end.output_dir));
+  const std::string result = end.output_dir.empty() ? "stopped; the same command goes on" : "wrote " + end.output_dir;
+  put(out_, fmt::format("{} steps in {}, peak memory {}; {}\n", end.steps, format_seconds(end.seconds),
+                        format_bytes(end.peak_rss_bytes), result));
 }
 
 }  // namespace spillway

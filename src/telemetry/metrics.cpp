@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 
 #include "base/error.h"
@@ -63,6 +65,20 @@ void append_totals(std::string& json, const StepTotals& totals) {
   append_text(json, "memory_bytes", object_of<MemoryTag>(totals.memory_bytes));
 }
 
+// Where the records up to this step end.
+std::int64_t bytes_through(const std::filesystem::path& path, std::int64_t keep_steps) {
+  std::ifstream file(path);
+  std::int64_t bytes = 0;
+  std::int64_t last = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    const std::int64_t step = step_of_record(line);
+    if (step <= last || step > keep_steps) break;
+    last = step;
+    bytes += std::ssize(line) + 1;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string_view name_of(StepPhase phase) {
@@ -106,9 +122,21 @@ std::string json_of(const StepRecord& r) {
   return json;
 }
 
-MetricsFile::MetricsFile(const std::filesystem::path& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644)) {
+std::int64_t step_of_record(std::string_view line) {
+  constexpr std::string_view begin = "{\"step\": ";
+  if (!line.starts_with(begin) || !line.ends_with('}')) return 0;
+  std::int64_t step = 0;
+  std::from_chars(line.data() + begin.size(), line.data() + line.size(), step);
+  return step;
+}
+
+MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t keep_steps)
+    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
   if (descriptor_ < 0) throw DeviceError("{}: cannot be written ({})", path_.string(), std::strerror(errno));
+  struct stat file = {};
+  const bool holds_records = ::fstat(descriptor_, &file) == 0 && S_ISREG(file.st_mode) && file.st_size > 0;
+  if (holds_records && ::ftruncate(descriptor_, bytes_through(path_, keep_steps)) != 0)
+    throw DeviceError("{}: cannot be cut ({})", path_.string(), std::strerror(errno));
 }
 
 MetricsFile::~MetricsFile() {

@@ -74,7 +74,7 @@ struct StepRecord {
 };
 
 struct RunEnd {
-  std::string output_dir = {};
+  std::string output_dir = {};  // that holds the model; empty when the run was stopped before its last step
   std::int64_t steps = 0;
   double seconds = 0;
   std::int64_t peak_rss_bytes = 0;

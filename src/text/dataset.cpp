@@ -1,9 +1,12 @@
 #include "text/dataset.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cctype>
+#include <memory>
 #include <string>
 #include <system_error>
 
@@ -28,12 +31,24 @@ std::string ending_of(const std::filesystem::path& path) {
   return ending;
 }
 
+// The hash of a row of ids that comes in parts.
+class IdHash {
+ public:
+  IdHash() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_64bits_reset(state_.get()); }
+  void add(std::span<const std::uint32_t> ids) { XXH3_64bits_update(state_.get(), ids.data(), ids.size_bytes()); }
+  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
+};
+
 // Appends ids to the file of a store.
 class IdWriter {
  public:
   IdWriter(File& file, std::int64_t vocab_size) : file_(file), vocab_size_(vocab_size), dtype_(dtype_for(vocab_size)) {}
 
   std::int64_t count() const { return count_; }
+  std::uint64_t hash() const { return hash_.value(); }
   DType dtype() const { return dtype_; }
 
   void append(std::span<const std::uint32_t> ids, const std::filesystem::path& source) {
@@ -58,6 +73,7 @@ class IdWriter {
 
  private:
   void flush() {
+    hash_.add(wide_);
     if (dtype_ == DType::u32) {
       put(std::as_bytes(std::span(wide_)));
     } else {
@@ -80,6 +96,7 @@ class IdWriter {
   std::int64_t vocab_size_;
   DType dtype_;
   std::int64_t count_ = 0;
+  IdHash hash_;
   std::vector<std::uint32_t> wide_;
   std::vector<std::uint16_t> narrow_;
   std::int64_t written_bytes_ = 0;
@@ -229,6 +246,7 @@ TokenStore TokenStore::build(std::span<const std::filesystem::path> files, const
   writer.finish();
   store.dtype_ = writer.dtype();
   store.count_ = writer.count();
+  store.hash_ = writer.hash();
   return store;
 }
 
@@ -239,11 +257,14 @@ TokenStore TokenStore::in_place(const std::filesystem::path& path, std::int64_t 
   store.file_ = File::open_to_read(path);
   const NpyReader npy(path);
   if (npy.count() == 0) throw UserError("{} is empty; give a file with token ids", path.string());
-  for_each_block(npy, vocab_size, {.tell = progress, .total_bytes = store.file_.size()}, [](auto) {});
+  IdHash hash;
+  for_each_block(npy, vocab_size, {.tell = progress, .total_bytes = store.file_.size()},
+                 [&](std::span<const std::uint32_t> ids) { hash.add(ids); });
   store.file_.drop_cache(0, 0);
   store.dtype_ = npy.header().dtype;
   store.data_offset_ = npy.header().data_offset;
   store.count_ = npy.count();
+  store.hash_ = hash.value();
   return store;
 }
 

@@ -60,6 +60,8 @@ class TokenStore {
                           std::int64_t line_limit_bytes = JsonlReader::default_line_limit_bytes);
 
   std::int64_t count() const { return count_; }
+  // XXH3 of all ids as little-endian u32: equal rows of ids, whatever the files, have equal ones.
+  std::uint64_t hash() const { return hash_; }
   const std::string& name() const { return name_; }  // for errors: "a.txt", or "a.txt and 2 more files"
   const DatasetCounts& counts() const { return counts_; }
   // Ids [begin, begin + into.size()).
@@ -75,6 +77,7 @@ class TokenStore {
   DType dtype_ = DType::u32;
   std::int64_t data_offset_ = 0;
   std::int64_t count_ = 0;
+  std::uint64_t hash_ = 0;
   DatasetCounts counts_;
 };
 

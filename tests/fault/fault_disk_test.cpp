@@ -149,6 +149,25 @@ TEST_F(FaultDisk, AFullSpillDirectoryIsADeviceErrorThatSaysWhatIsNeeded) {
   expect_error(options_, ExitCode::device, {"small", "256 KiB free", "--spill-dir"});
 }
 
+TEST_F(FaultDisk, ARunThatFailedInItsFirstStepMayBeTriedAgainInItsFolder) {
+  std::filesystem::create_directory(scratch_ / "out");
+  scratch_.file("out/run.yaml", "model: \"model\"\n");
+  scratch_.file("out/metrics.jsonl", "");
+  RecordingObserver observer;
+  run_train(options_, observer);
+  EXPECT_EQ(observer.steps.size(), 2U);
+}
+
+TEST_F(FaultDisk, ARunThatLeftRecordsAndNothingToResumeIsRefusedAndUntouched) {
+  options_.save_steps = -1;
+  RecordingObserver observer;
+  run_train(options_, observer);
+  for (const char* const name : {"out/model.safetensors", "out/config.json"}) std::filesystem::remove(scratch_ / name);
+  const auto before = files_of("out");
+  EXPECT_THROW(run_train(options_, observer), UserError);
+  EXPECT_TRUE(files_of("out") == before);
+}
+
 TEST_F(FaultDisk, AnOutputFolderThatHoldsARunIsRefusedAndUntouched) {
   RecordingObserver observer;
   run_train(options_, observer);
@@ -215,7 +234,8 @@ class FaultRequests : public FaultDisk, public testing::WithParamInterface<Engin
     set_frequencies(executor, 0, setup_->training.inverse_frequencies, setup_->config.model);
     for (int step = 0; step < 2; ++step) executor.run(plan);
     std::filesystem::create_directories(output);
-    save_model(executor, setup_->planned.layout, setup_->model, setup_->folder, setup_->files, output);
+    ExecutorSource source(executor, setup_->model.state());
+    save_model(source, setup_->model, &setup_->planned.layout, setup_->folder, setup_->files, output);
   }
 
   void SetUp() override {

@@ -107,6 +107,38 @@ TEST(Metrics, EachLineIsInTheFileWhenWriteReturns) {
   std::filesystem::remove(path);
 }
 
+TEST(Metrics, GoesOnAfterTheStepThatIsKept) {
+  const auto path = std::filesystem::path(testing::TempDir()) / ("kept_" + std::to_string(::getpid()) + ".jsonl");
+  const auto steps_in = [&] {
+    std::ifstream in(path);
+    std::vector<std::int64_t> steps;
+    for (std::string line; std::getline(in, line);) steps.push_back(step_of_record(line));
+    return steps;
+  };
+  const auto write = [](MetricsFile& file, std::int64_t step) {
+    StepRecord r;
+    r.step = step;
+    file.write(r);
+  };
+  {
+    MetricsFile file(path);
+    for (std::int64_t step = 1; step <= 12; ++step) write(file, step);
+  }
+  std::ofstream(path, std::ios::app) << "{\"step\": 13, \"loss\"";  // as a killed process leaves it
+  {
+    MetricsFile file(path, 12);
+    EXPECT_EQ(steps_in().size(), 12U);
+  }
+  {
+    MetricsFile file(path, 10);
+    write(file, 11);
+  }
+  EXPECT_EQ(steps_in(), (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  MetricsFile anew(path);
+  EXPECT_TRUE(steps_in().empty());
+  std::filesystem::remove(path);
+}
+
 TEST(Metrics, AFullOrMissingDiskIsADeviceError) {
   EXPECT_THROW(MetricsFile("/no/such/folder/metrics.jsonl"), DeviceError);
   MetricsFile full("/dev/full");

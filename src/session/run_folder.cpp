@@ -1,0 +1,108 @@
+#include "session/run_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+
+#include "base/error.h"
+#include "session/portable.h"
+#include "telemetry/metrics.h"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view export_prefix = "checkpoint-";
+constexpr std::string_view half_written_prefix = ".checkpoint-";
+constexpr std::string_view half_written_suffix = ".incomplete";
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// -1: not the name of an export.
+std::int64_t step_of(const std::string& name) {
+  if (!name.starts_with(export_prefix)) return -1;
+  std::int64_t step = -1;
+  const char* const end = name.data() + name.size();
+  const auto result = std::from_chars(name.data() + export_prefix.size(), end, step);
+  return result.ec == std::errc{} && result.ptr == end ? step : -1;
+}
+
+// The first file of a finished model or, in a folder that is no run's, of anything that a model folder has.
+std::string in_the_way(const fs::path& dir) {
+  const bool of_a_run = is_there(dir / "run.yaml") || is_there(dir / "metrics.jsonl");
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(dir, error)) {
+    const std::string name = entry.path().filename().string();
+    const std::string kind = entry.path().extension().string();
+    if (kind == ".safetensors" || name == "model.safetensors.index.json") return name;
+    if (!of_a_run && (kind == ".json" || kind == ".jsonl" || kind == ".yaml" || kind == ".jinja")) return name;
+  }
+  return {};
+}
+
+void remove_half_written(const fs::path& dir) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(dir, error)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code ignored;  // it takes space and nothing else
+    if (name.starts_with(half_written_prefix) && name.ends_with(half_written_suffix))
+      fs::remove_all(entry.path(), ignored);
+  }
+}
+
+}  // namespace
+
+std::vector<ExportFolder> exports_in(const fs::path& output_dir) {
+  std::vector<ExportFolder> exports;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(output_dir, error)) {
+    const std::int64_t step = step_of(entry.path().filename().string());
+    if (step >= 0) exports.push_back({step, entry.path(), is_there(entry.path() / run_state_name)});
+  }
+  std::sort(exports.begin(), exports.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
+  return exports;
+}
+
+std::int64_t recorded_steps(const fs::path& output_dir) {
+  std::ifstream file(output_dir / "metrics.jsonl");
+  std::int64_t records = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) records += step_of_record(line) > 0 ? 1 : 0;
+  return records;
+}
+
+void claim_output(const TrainOptions& options, bool has_store) {
+  const fs::path dir = options.output_dir;
+  if (const std::string name = in_the_way(dir); !name.empty())
+    throw UserError("output_dir: {} already holds {}; name another directory, or remove it", dir.string(), name);
+  const std::vector<ExportFolder> exports = exports_in(dir);
+  const std::int64_t records = recorded_steps(dir);
+  const bool has_full = std::any_of(exports.begin(), exports.end(), [](const ExportFolder& e) { return e.full; });
+  const bool holds_a_run = has_store || !exports.empty() || records > 0;
+  const std::string& resume = options.resume_from_checkpoint;
+  if (resume == "none" && holds_a_run)
+    throw UserError(
+        "output_dir: {} already holds a run, and resume_from_checkpoint is none; name another directory, or give auto "
+        "to go on with it",
+        dir.string());
+  if (resume == "auto" && holds_a_run && !has_store && !has_full)
+    throw UserError(
+        "output_dir: {} already holds a run of {} steps that left nothing to resume; name another directory, or remove "
+        "it",
+        dir.string(), records);
+  std::error_code error;
+  const bool own = fs::equivalent(fs::path(resume).parent_path(), dir, error);
+  if (resume != "auto" && resume != "none" && holds_a_run && !own)
+    throw UserError(
+        "output_dir: {} already holds a run, and resume_from_checkpoint names another; name another directory",
+        dir.string());
+  error.clear();
+  fs::create_directories(dir, error);
+  if (error) throw UserError("output_dir: {} cannot be made: {}", dir.string(), error.message());
+  remove_half_written(dir);
+}
+
+}  // namespace spillway

@@ -1,0 +1,30 @@
+// The output folder of a run: what earlier runs left there, and whether a new one may have it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "session/options.h"
+
+namespace spillway {
+
+struct ExportFolder {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+  bool full = false;  // it can be resumed from
+};
+
+// The finished exports of a run's folder, the newest first.
+std::vector<ExportFolder> exports_in(const std::filesystem::path& output_dir);
+
+// How many steps metrics.jsonl has whole records of; 0 without the file.
+std::int64_t recorded_steps(const std::filesystem::path& output_dir);
+
+// Makes the folder, and removes what a killed run left half written. UserError when the folder holds a finished model,
+// files that are no run's, or a run that would be lost: one that may not be resumed, or that left nothing to resume.
+// `has_store`: slot files of a run were found where this one would put its own.
+void claim_output(const TrainOptions& options, bool has_store);
+
+}  // namespace spillway

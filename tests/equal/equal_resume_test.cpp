@@ -1,0 +1,130 @@
+// Promise 3: a run that was stopped and goes on, with whatever memory, threads and pieces, gives the bits of one that
+// was never stopped.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "golden/model_folder.h"
+#include "recording_observer.h"
+#include "scratch_folder.h"
+#include "session/session.h"
+
+namespace spillway {
+namespace {
+
+nlohmann::json llama() {
+  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 700,
+    "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// Asks for a stop after a step.
+class StopAfter final : public RecordingObserver {
+ public:
+  StopAfter(RunControl& control, std::int64_t step) : control_(control), step_(step) {}
+  void step(const StepRecord& record) override {
+    RecordingObserver::step(record);
+    if (record.step == step_) control_.stop = 15;
+  }
+
+ private:
+  RunControl& control_;
+  std::int64_t step_;
+};
+
+class EqualResume : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    golden::write_model(scratch_ / "model", llama(), "");
+    golden::write_tokens(scratch_ / "tokens.npy", 3000, 700);
+    options_.model = (scratch_ / "model").string();
+    options_.data = {(scratch_ / "tokens.npy").string()};
+    options_.max_steps = total_steps;
+    options_.per_device_train_batch_size = 2;
+    options_.max_seq_len = 40;
+    options_.learning_rate = 1e-3;
+    options_.weight_decay = 0.1;
+    options_.lr_scheduler_type = "cosine";
+    options_.warmup_steps = 2;
+    options_.dtype = GetParam();
+    options_.threads = 2;
+    options_.piece_elements = 65536;
+    options_.page_size_bytes = 16384;
+    options_.output_dir = (scratch_ / "whole").string();
+    smallest_bytes_ = run_plan(options_).min_memory_bytes;
+    options_.memory_bytes = std::int64_t{1} << 30;
+    RecordingObserver observer;
+    run_train(options_, observer);
+    expected_ = losses_of(observer);
+    weights_ = bytes_of(scratch_ / "whole/model.safetensors");
+  }
+
+  static std::map<std::int64_t, float> losses_of(const RecordingObserver& observer) {
+    std::map<std::int64_t, float> losses;
+    for (const StepRecord& step : observer.steps) losses[step.step] = step.loss;
+    return losses;
+  }
+
+  // Runs until `stop`, 0: to the end, and checks every loss.
+  void part(const TrainOptions& options, std::int64_t first, std::int64_t stop) {
+    RunControl control;
+    StopAfter observer(control, stop);
+    run_train(options, observer, &control);
+    ASSERT_FALSE(observer.steps.empty());
+    EXPECT_EQ(observer.steps.front().step, first);
+    EXPECT_EQ(observer.steps.back().step, stop == 0 ? total_steps : stop);
+    for (const auto& [step, loss] : losses_of(observer)) EXPECT_EQ(loss, expected_.at(step)) << "step " << step;
+    EXPECT_EQ(observer.end.output_dir.empty(), stop != 0);
+  }
+
+  static constexpr std::int64_t total_steps = 9;
+  ScratchFolder scratch_;
+  TrainOptions options_;
+  std::int64_t smallest_bytes_ = 0;
+  std::map<std::int64_t, float> expected_;
+  std::string weights_;
+};
+
+TEST_P(EqualResume, FromAFullExportUnderAnotherBudgetAndOtherPieces) {
+  options_.export_steps = 4;
+  options_.output_dir = (scratch_ / "first").string();
+  part(options_, 1, 0);
+  EXPECT_EQ(bytes_of(scratch_ / "first/model.safetensors"), weights_);
+
+  options_.resume_from_checkpoint = (scratch_ / "first/checkpoint-4").string();
+  options_.output_dir = (scratch_ / "second").string();
+  options_.memory_bytes = smallest_bytes_;
+  options_.piece_elements = 131072;
+  options_.threads = 1;
+  part(options_, 5, 0);
+  EXPECT_EQ(bytes_of(scratch_ / "second/model.safetensors"), weights_);
+  EXPECT_EQ(bytes_of(scratch_ / "second/checkpoint-8/optimizer.safetensors"),
+            bytes_of(scratch_ / "first/checkpoint-8/optimizer.safetensors"));
+}
+
+TEST_P(EqualResume, AnExportWithoutTheOptimizerIsNothingToResumeFrom) {
+  options_.export_steps = 4;
+  options_.save_only_model = true;
+  options_.output_dir = (scratch_ / "first").string();
+  part(options_, 1, 0);
+  EXPECT_FALSE(bytes_of(scratch_ / "first/checkpoint-4/model.safetensors").empty());
+  options_.resume_from_checkpoint = (scratch_ / "first/checkpoint-4").string();
+  options_.output_dir = (scratch_ / "second").string();
+  RecordingObserver observer;
+  EXPECT_THROW(run_train(options_, observer), UserError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, EqualResume, testing::Values("f32", "bf16"),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
+}  // namespace
+}  // namespace spillway
