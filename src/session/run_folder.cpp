@@ -33,7 +33,7 @@ std::int64_t step_of(const std::string& name) {
 
 // The first file of a finished model or, in a folder that is no run's, of anything that a model folder has.
 std::string in_the_way(const fs::path& dir) {
-  const bool of_a_run = is_there(dir / "run.yaml") || is_there(dir / "metrics.jsonl");
+  const bool of_a_run = is_there(dir / "metrics.jsonl");  // the first file that a run makes
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();

@@ -55,8 +55,8 @@ class TrainingRun {
       throw UserError("max_steps: the run is to have {} steps, and has made {} already; give more", total_steps_,
                       state_.step);
     open_executor();
-    observer_.started(summary());
     MetricsFile metrics(std::filesystem::path(options_.output_dir) / "metrics.jsonl", state_.step);
+    observer_.started(summary());
     while (state_.step < total_steps_ && control_.stop == 0) {
       StepRecord record = train_step(state_.step);
       if (evaluation_is_due(record.step)) record.eval_loss = evaluate();
