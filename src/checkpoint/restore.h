@@ -1,40 +1,60 @@
-// Reads the tensors of a commit, piece by piece, each slot checked against its checksum before a byte of it is handed
-// out.
+// Reads the tensors of a commit, each slot checked against its checksum before a byte of it is handed out.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <map>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "checkpoint/manifest.h"
+#include "store/aligned_buffer.h"
 #include "store/slot_file.h"
 
 namespace spillway {
 
-// Memory: one slot. One thread at a time. Several readers may read one store at once, also while a run writes to it.
+// Memory: one slot. For one thread at a time; several readers may read one store at once, also while a run writes to
+// it.
 class PieceReader {
  public:
   // Both outlive it.
   PieceReader(const SlotStore& slots, const Manifest& manifest);
 
-  // Fills `into` with `into.size()` bytes of the piece from `offset_bytes` on. Sequential in the order of
-  // Manifest::pieces. Throws DeviceError naming file, tensor and offset when a slot does not verify or cannot be read.
+  // Fills `into` with bytes of the piece from `offset_bytes` on. Sequential in the order of Manifest::pieces. Throws
+  // DeviceError naming tensor, file and offset when a slot does not verify or cannot be read.
   void read(const ManifestPiece& piece, std::int64_t offset_bytes, std::span<std::byte> into);
+
+ private:
+  std::span<const std::byte> extent(std::int64_t number, const ManifestPiece& piece);
+
+  const SlotStore& slots_;
+  const Manifest& manifest_;
+  AlignedBuffer buffer_;
+  std::int64_t buffered_ = -1;  // the extent in the buffer
 };
 
-// Rows of a tensor in a manifest, whatever pieces they lie in: for a layout that cuts tensors differently.
+// Rows of a tensor of a commit, whatever pieces they lie in: for layouts that cut tensors differently.
 class TensorReader {
  public:
   TensorReader(const SlotStore& slots, const Manifest& manifest);
 
-  // Rows [row_begin, row_end) of the tensor, row-major, into exactly that many bytes. Throws UserError when there is no
-  // such tensor or row, DeviceError like PieceReader.
-  void read(std::string_view tensor, std::int64_t row_begin, std::int64_t row_end, std::span<std::byte> into);
+  // The tensor, or null.
+  const ManifestTensor* find(std::string_view tensor) const;
+
+  // Rows [row_begin, row_begin + what `into` holds), row-major; whole rows. Throws UserError when there is no such
+  // tensor or row, DeviceError like PieceReader.
+  void read(std::string_view tensor, std::int64_t row_begin, std::span<std::byte> into);
+
+ private:
+  const Manifest& manifest_;
+  PieceReader reader_;
+  std::map<std::string, std::int32_t, std::less<>> tensors_;
+  std::vector<std::vector<std::int32_t>> pieces_;  // by tensor, in order of rows
 };
 
-// How many bytes of a commit verify, and what does not.
+// How many bytes of a commit were read, and what of it does not verify.
 struct Verification {
   std::int64_t bytes = 0;
   std::vector<std::string> faults;  // each names file, tensor and offset; at most `most_faults`

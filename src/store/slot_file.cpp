@@ -75,7 +75,8 @@ void SlotStore::make_files(const SlotStoreOptions& options) {
     file.write(*calls_, 0, block.span());
   }
   if (!kept_) return;
-  for (SpillFile& file : files_) file.keep(*calls_);
+  for (const SpillFile& file : files_) file.settle(*calls_);
+  for (SpillFile& file : files_) file.stay();
 }
 
 std::unique_ptr<SlotStore> SlotStore::open(const SlotSet& set, DiskCalls* calls) {

@@ -272,10 +272,9 @@ void SpillFile::reserve(std::int64_t bytes) const {
       format_bytes(more_bytes), directory_.string(), text_of(error));
 }
 
-void SpillFile::keep(DiskCalls& calls) {
+void SpillFile::settle(DiskCalls& calls) const {
   flush(calls);
   sync_directory(directory_);
-  remove_at_end_ = false;
 }
 
 void SpillFile::remove() const {

@@ -19,7 +19,7 @@
 
 namespace spillway {
 
-// Move-only. Until `keep` is called a file that was made with a name is removed at the end of its scope.
+// Move-only. Until `stay` is called a file that was made with a name is removed at the end of its scope.
 class SpillFile {
  public:
   // Makes, locks and reserves a file without a name.
@@ -37,8 +37,9 @@ class SpillFile {
   void turn_direct();
   // Reserves space up to this size.
   void reserve(std::int64_t bytes) const;
-  // Makes head and name durable: the file stays.
-  void keep(DiskCalls& calls);
+  // Makes what was written and the name durable.
+  void settle(DiskCalls& calls) const;
+  void stay() { remove_at_end_ = false; }
   // Removes the name, durably.
   void remove() const;
 
