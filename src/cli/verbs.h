@@ -23,6 +23,7 @@ Verb add_eval(CLI::App& app);
 Verb add_generate(CLI::App& app);
 Verb add_tokenize(CLI::App& app);
 Verb add_inspect(CLI::App& app);
+Verb add_probe(CLI::App& app);
 
 // To stdout; throws DeviceError when it cannot be written.
 void print(std::string_view text);

@@ -1,26 +1,42 @@
-// Measures this machine: what the ops of a Program take, and what the spill directories carry.
+// Measures this machine: what the ops of a Program take, what the processor and its memory do, what spill directories
+// carry. Everything runs on the calling thread and threads of its own, which are gone afterwards.
 #pragma once
 
 #include <filesystem>
-#include <vector>
+#include <string>
 
 #include "executor/kernel_table.h"
-#include "sim/simulate.h"
+#include "machine/rates.h"
 
 namespace spillway {
 
-// Seconds of each op of the Program on `threads` threads: every class of op is run a few times on buffers of its own,
-// the median counts. Takes memory for the operands of the largest op, outside any budget.
-std::vector<double> measure_ops(const Program& program, KernelCache& kernels, int threads);
-
-struct DiskRates {
-  double read_bytes_per_second = 0;
-  double write_bytes_per_second = 0;
-  double mixed_bytes_per_second = 0;
+struct ProbeLimits {
+  double seconds = 2;             // an op or a pass under way is finished
+  std::int64_t memory_bytes = 0;  // most that buffers take, at least 16 MiB; they are freed afterwards
+  bool again = false;             // measure what is known, too
 };
 
-// Transfers of `block_bytes` as the executor makes them, over `file_bytes` of a nameless file. Throws UserError when
-// the directory cannot be written, DeviceError when the disk fails.
-DiskRates measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, std::int64_t file_bytes);
+// This machine and this build.
+MachineIdentity identify_machine();
+
+// "ext4 on 254:1": file system and device of a directory.
+std::string device_of(const std::filesystem::path& directory);
+
+// Times each class of op of the Program that `rates` does not know, those that weigh most in a step first, on
+// `rates.threads` threads, with operands that are not in the caches. What does not fit in time or memory is left out.
+// Returns how many were measured.
+std::int64_t measure_ops(const Program& program, KernelCache& kernels, const ProbeLimits& limits, MachineRates& rates);
+
+// Rates of products, memory, and of the small things between ops, on `rates.threads` threads. Takes about a quarter of
+// a second; `page_bytes` is the size of pages attached.
+void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates);
+
+// Transfers of `block_bytes` as the executor makes them, through a nameless file. Throws UserError when the directory
+// cannot be written, DeviceError when the disk fails.
+DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits);
+
+// How much longer products take on `threads` threads while the disk reads and writes, at least 1.
+double measure_slowdown(const std::filesystem::path& directory, std::int64_t block_bytes, int threads,
+                        const ProbeLimits& limits);
 
 }  // namespace spillway

@@ -116,6 +116,8 @@ std::vector<Option> options_of(TrainOptions& o) {
        &o.allow_numeric_change},
   };
   add_machine_rows(rows, o);
+  rows.push_back(
+      {"machine", machine_group, "file of rates to plan with; default: this machine's, measured", &o.machine});
   const auto hidden = Option::experimental_group;
   rows.push_back(
       {"page_size", hidden, "bytes of a page; 0: by the budget", &o.page_size_bytes, at_least(0), OptionUnit::bytes});

@@ -1,14 +1,13 @@
 #include "base/bytes.h"
 #include "base/error.h"
-#include "probe/probe.h"
+#include "session/known_machine.h"
 #include "session/session.h"
 #include "session/setup.h"
+#include "sim/op_rates.h"
 #include "sim/simulate.h"
 
 namespace spillway {
 namespace {
-
-constexpr std::int64_t probe_file_bytes = 512 * mib;
 
 // State by kind: what it takes, and what of it is in memory between steps.
 std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
@@ -36,18 +35,12 @@ std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
   return rows;
 }
 
-// The disk of the first spill directory stands for all.
 StepPrediction predict_step(TrainingSetup& setup) {
   const Plan& plan = setup.planned.plans.front();
   const Layout& layout = setup.planned.layout;
-  StepRates rates;
-  rates.op_seconds = measure_ops(*setup.planned.programs.front(), setup.kernels, setup.choices.threads);
-  if (plan.traffic.read_bytes + plan.traffic.write_bytes > 0) {
-    const DiskRates disk = measure_disk(setup.choices.spill_dirs.front(), layout.page_bytes, probe_file_bytes);
-    rates.read_bytes_per_second = disk.read_bytes_per_second;
-    rates.write_bytes_per_second = disk.write_bytes_per_second;
-    rates.mixed_bytes_per_second = disk.mixed_bytes_per_second;
-  }
+  const KnownMachine machine = know_machine(setup.options.machine, setup.choices, setup.planned.programs, setup.kernels,
+                                            layout.page_bytes, plan.pages * layout.page_bytes);
+  StepRates rates = step_rates(*setup.planned.programs.front(), machine.rates, machine.disk);
   const Timeline timeline = simulate(plan, layout, rates);
   StepPrediction prediction;
   prediction.step_seconds = timeline.seconds;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "machine/rates.h"
 #include "session/options.h"
 #include "session/run_control.h"
 #include "telemetry/observer.h"
@@ -61,6 +62,18 @@ struct PlanReport {
 
 // Does not throw DoesNotFit: `fits` says it. `predict` measures this machine for some seconds and simulates the step.
 PlanReport run_plan(const TrainOptions& options, bool predict = false);
+
+struct ProbeReport {
+  MachineRates rates;  // what is known of this machine now
+  std::string json;    // the same as a machine file
+  std::string cache;   // where `plan` and `train` find it
+  std::vector<std::string> notes = {};
+};
+
+// Measures this machine for about half a minute, with a model also its ops at their shapes in a training step, and
+// keeps the rates in the user's cache directory. The spill directories of the options, or the current one, are
+// measured.
+ProbeReport run_probe(const TrainOptions& options);
 
 struct EvalReport {
   double loss = 0;  // mean over the target tokens, natural logarithm

@@ -1,6 +1,7 @@
 // The verbs from end to end on tiny models: what they write, and what they refuse without harm.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -75,6 +76,21 @@ TEST_F(Verbs, InitRefusesSizesThatOtherVerbsWould) {
   expect_refused(init({"--hidden-size", "16", "--vocab-size", "99999999999", path("big")}), "--vocab-size");
   expect_refused(init({"--hidden-size", "16", "--head-dim", "1000000000", path("big")}), "head_dim is 1000000000");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "big"));
+}
+
+TEST_F(Verbs, PlanAnswersForAMachineGivenByAFewNumbers) {
+  const auto compute_seconds = [&](const std::string& rate) {
+    folder_.file("machine.json",
+                 R"({"op_seconds": 0, "memory_bytes_per_second": 1e30, "f32_flops_per_second": )" + rate + "}");
+    const Outcome outcome =
+        run({"plan", "--model", path("model"), "--data", path("data.txt"), "--dtype", "f32", "--max-seq-len", "16",
+             "--memory", "2GiB", "--machine", path("machine.json"), "--predict", "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("compute_seconds").get<double>();
+  };
+  const double slow = compute_seconds("1e9");
+  EXPECT_GT(slow, 0);
+  EXPECT_NEAR(compute_seconds("4e9"), slow / 4, 1e-9 * slow);
 }
 
 TEST_F(Verbs, InitAsksForSpaceBeforeItWrites) {

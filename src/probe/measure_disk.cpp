@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "ops/matmul/matmul.h"
+#include "probe/op_timer.h"
+#include "probe/probe.h"
+#include "store/io.h"
+#include "store/slot_file.h"
+
+namespace spillway {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::int64_t most_in_flight = 16;
+
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+// Passes over slots of one file, as many in flight as the executor has.
+class DiskTimer {
+ public:
+  DiskTimer(const std::filesystem::path& directory, std::int64_t block_bytes, std::int64_t blocks,
+            std::int64_t in_flight)
+      : engine_(make_io_engine({})),
+        store_({{directory}, block_bytes, blocks}, *engine_),
+        block_bytes_(block_bytes),
+        in_flight_(in_flight),
+        memory_(in_flight * block_bytes) {
+    for (std::int64_t i = 0; i < blocks; ++i) slots_.push_back(store_.allocate());
+  }
+
+  using KindOf = std::function<IoRequest::Kind(std::size_t)>;
+
+  // Bytes a second; `kind_of` says what to do with the n-th block. Goes on until `least` blocks have begun and
+  // `seconds` are over.
+  double pass(const KindOf& kind_of, std::int64_t least, double seconds, std::int64_t in_flight) {
+    const auto start = SteadyClock::now();
+    std::vector<std::int64_t> idle;
+    for (std::int64_t i = 0; i < in_flight; ++i) idle.push_back(i);
+    std::vector<IoCompletion> done;
+    std::int64_t begun = 0;
+    std::int64_t finished = 0;
+    const auto goes_on = [&] { return begun < least || seconds_since(start) < seconds; };
+    while (goes_on() || finished < begun) {
+      for (; !idle.empty() && goes_on(); ++begun, idle.pop_back()) {
+        const auto block = static_cast<std::size_t>(begun);
+        const SlotStore::Location at = store_.location(slots_[block % slots_.size()]);
+        engine_->submit({kind_of(block), at.file, at.offset_bytes, memory_.data() + idle.back() * block_bytes_,
+                         block_bytes_, static_cast<std::uint64_t>(idle.back())});
+      }
+      if (finished == begun) continue;
+      done.clear();
+      engine_->wait(done);
+      for (const IoCompletion& completion : done) {
+        if (completion.error != 0) throw store_.failure(slots_.front(), IoRequest::Kind::write, completion);
+        idle.push_back(static_cast<std::int64_t>(completion.tag));
+        ++finished;
+      }
+    }
+    return static_cast<double>(block_bytes_ * finished) / seconds_since(start);
+  }
+
+  // Every block has something to read afterwards.
+  void write_all() {
+    pass([](std::size_t) { return IoRequest::Kind::write; }, std::ssize(slots_), 0, in_flight_);
+  }
+
+  std::int64_t in_flight() const { return in_flight_; }
+
+ private:
+  std::unique_ptr<IoEngine> engine_;
+  SlotStore store_;
+  std::int64_t block_bytes_;
+  std::int64_t in_flight_;
+  AlignedBytes memory_;
+  std::vector<SlotId> slots_;
+};
+
+IoRequest::Kind always_read(std::size_t) { return IoRequest::Kind::read; }
+IoRequest::Kind always_write(std::size_t) { return IoRequest::Kind::write; }
+IoRequest::Kind alternate(std::size_t n) { return n % 2 == 0 ? IoRequest::Kind::read : IoRequest::Kind::write; }
+
+DiskTimer make_timer(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits) {
+  const std::int64_t in_flight = std::clamp<std::int64_t>(limits.memory_bytes / block_bytes, 1, most_in_flight);
+  // A file that a second of the time allowed can fill on a fast disk.
+  const std::int64_t file_bytes = limits.seconds > 4 ? gib : 128 * mib;
+  return {directory, block_bytes, std::clamp<std::int64_t>(file_bytes / block_bytes, 2 * in_flight, 4096), in_flight};
+}
+
+}  // namespace
+
+DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits) {
+  DiskTimer timer = make_timer(directory, block_bytes, limits);
+  timer.write_all();
+  const int rounds = limits.seconds > 4 ? 3 : 1;
+  const double seconds = limits.seconds / (4 * rounds);
+  std::array<std::vector<double>, 3> rates;
+  for (int round = 0; round < rounds; ++round) {
+    rates[0].push_back(timer.pass(always_read, 1, seconds, timer.in_flight()));
+    rates[1].push_back(timer.pass(always_write, 1, seconds, timer.in_flight()));
+    rates[2].push_back(timer.pass(alternate, 2, seconds, timer.in_flight()));
+  }
+  for (auto& list : rates) std::sort(list.begin(), list.end());
+  const auto middle = static_cast<std::size_t>(rounds / 2);
+  DiskRate rate;
+  rate.directory = directory.string();
+  rate.device = device_of(directory);
+  rate.block_bytes = block_bytes;
+  rate.read_bytes_per_second = rates[0][middle];
+  rate.write_bytes_per_second = rates[1][middle];
+  rate.mixed_bytes_per_second = rates[2][middle];
+  const double alone = static_cast<double>(block_bytes) / timer.pass(always_read, 1, seconds / 4, 1);
+  rate.request_seconds = std::max(0.0, alone - static_cast<double>(block_bytes) / rate.read_bytes_per_second);
+  rate.source = RateSource::measured;
+  return rate;
+}
+
+double measure_slowdown(const std::filesystem::path& directory, std::int64_t block_bytes, int threads,
+                        const ProbeLimits& limits) {
+  const KernelKey key = product_key(matmul_has_bf16() ? DType::bf16 : DType::f32);
+  const std::unique_ptr<Kernel> kernel = make_cpu_kernel(key);
+  OpTimer products(threads, probe_product_bytes, kernel->scratch_bytes());
+  DiskTimer disk = make_timer(directory, block_bytes, limits);
+  disk.write_all();
+  std::vector<double> ratios;
+  const auto mean_time = [&](double seconds) {
+    const auto start = SteadyClock::now();
+    int runs = 0;
+    do {
+      products.run_once(key, *kernel);
+      ++runs;
+    } while (seconds_since(start) < seconds);
+    return seconds_since(start) / runs;
+  };
+  const double seconds = limits.seconds / 8;
+  for (int round = 0; round < 3; ++round) {
+    const double alone = mean_time(seconds);
+    std::exception_ptr failure;
+    std::thread mover([&] {
+      try {
+        disk.pass(alternate, 2, 1.2 * seconds, disk.in_flight());
+      } catch (const std::exception&) {
+        failure = std::current_exception();
+      }
+    });
+    const double beside = mean_time(seconds);
+    mover.join();
+    if (failure) std::rethrow_exception(failure);
+    ratios.push_back(beside / alone);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  return std::clamp(ratios[1], 1.0, 4.0);
+}
+
+}  // namespace spillway

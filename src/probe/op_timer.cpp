@@ -1,0 +1,96 @@
+#include "probe/op_timer.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/bytes.h"
+#include "ops/linear/linear.h"
+#include "ops/matmul/matmul.h"
+
+namespace spillway {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::int64_t index_bytes = mib;
+constexpr std::int64_t most_runs = 7;
+
+bool is_index(const ValueType& type) { return type.dtype == DType::i32 || type.dtype == DType::i64; }
+
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+std::int64_t operand_bytes(std::span<const ValueType> types) {
+  std::int64_t bytes = 0;
+  for (const ValueType& type : types) bytes += is_index(type) ? 0 : round_up(type.bytes(), 4096);
+  return bytes;
+}
+
+}  // namespace
+
+KernelKey product_key(DType dtype) {
+  return {&linear_spec,
+          {{"weight_out_in", std::int64_t{1}}},
+          {{dtype, 512, 512}, {dtype, 1024, 512}, {DType::f32, 0, 0}},
+          {{dtype, 512, 1024}}};
+}
+
+OpTimer::OpTimer(int threads, std::int64_t memory_bytes, std::int64_t scratch_bytes)
+    : threads_(threads, [](int) { prepare_matmul_thread(); }),
+      scratch_bytes_(round_up(scratch_bytes, 4096)),
+      scratch_(scratch_bytes_ * threads),
+      read_buffer_(memory_bytes / 2),
+      write_buffer_(memory_bytes / 2),
+      indices_(index_bytes),
+      reads_(read_buffer_),
+      writes_(write_buffer_) {}
+
+bool OpTimer::has_room(const KernelKey& key) const {
+  const auto fits = [](const ValueType& type) { return !is_index(type) || type.bytes() <= index_bytes; };
+  return operand_bytes(key.reads) <= read_buffer_.size_bytes() &&
+         operand_bytes(key.writes) <= write_buffer_.size_bytes() &&
+         std::all_of(key.reads.begin(), key.reads.end(), fits);
+}
+
+double OpTimer::run_once(const KernelKey& key, const Kernel& kernel) {
+  std::vector<const std::byte*> reads;
+  std::vector<std::byte*> writes;
+  std::byte* at = reads_.take(operand_bytes(key.reads));
+  for (const ValueType& type : key.reads) {
+    reads.push_back(type.rows == 0 ? nullptr : is_index(type) ? indices_.data() : at);
+    if (!is_index(type)) at += round_up(type.bytes(), 4096);
+  }
+  at = writes_.take(operand_bytes(key.writes));
+  for (const ValueType& type : key.writes) {
+    writes.push_back(at);
+    at += round_up(type.bytes(), 4096);
+  }
+  for (const Share& share : key.spec->shares) {  // in place, as the layout does where it may
+    const auto from = static_cast<std::size_t>(share.read);
+    const auto to = static_cast<std::size_t>(share.write);
+    if (from < reads.size() && to < writes.size() && reads[from] != nullptr &&
+        key.reads[from].bytes() == key.writes[to].bytes()) {
+      writes[to] = const_cast<std::byte*>(reads[from]);
+    }
+  }
+  const auto start = SteadyClock::now();
+  threads_.run(kernel.tasks(), [&](int thread, std::int64_t task) {
+    std::byte* const scratch = scratch_.data() + thread * scratch_bytes_;
+    kernel.run(task, {reads, writes, {scratch, static_cast<std::size_t>(scratch_bytes_)}});
+  });
+  return seconds_since(start);
+}
+
+double OpTimer::seconds(const KernelKey& key, const Kernel& kernel, double seconds) {
+  const auto start = SteadyClock::now();
+  const double first = run_once(key, kernel);
+  std::vector<double> times;
+  while (std::ssize(times) < most_runs && (times.empty() || seconds_since(start) + first < seconds)) {
+    times.push_back(run_once(key, kernel));
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 4];
+}
+
+}  // namespace spillway

@@ -1,0 +1,112 @@
+#include "session/known_machine.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "formats/machine_file.h"
+#include "probe/probe.h"
+#include "probe/rate_cache.h"
+
+namespace spillway {
+namespace {
+
+// Of looking at a machine in passing; `spillway probe` takes its time.
+constexpr double op_probe_seconds = 2.0;
+constexpr double processor_probe_seconds = 0.4;
+constexpr double disk_probe_seconds = 0.8;
+constexpr double slowdown_probe_seconds = 0.4;
+constexpr std::int64_t least_probe_bytes = 16 * mib;
+constexpr std::int64_t most_probe_bytes = gib;
+
+// The folder of a run that has not begun is not there yet: its disk is that of the next folder above.
+std::filesystem::path existing(std::filesystem::path directory) {
+  std::error_code error;
+  directory = std::filesystem::absolute(directory, error);
+  while (!std::filesystem::is_directory(directory, error) && directory.has_relative_path()) {
+    directory = directory.parent_path();
+  }
+  return directory;
+}
+
+const DiskRate* find_disk(const MachineRates& rates, const std::filesystem::path& directory, std::int64_t block_bytes) {
+  const std::string device = device_of(directory);
+  const DiskRate* best = nullptr;
+  for (const DiskRate& disk : rates.disks) {
+    const bool fits = disk.block_bytes == 0 || disk.block_bytes == block_bytes;
+    if (!disk.directory.empty() && disk.directory == directory.string() && fits) return &disk;
+    if (best == nullptr && !disk.device.empty() && disk.device == device && fits) best = &disk;
+  }
+  return best;
+}
+
+// Of the spill directories; where they are not known, the machine's disks, which has other directories.
+std::vector<DiskRate> disks_for(const MachineRates& rates, const RunChoices& choices, std::int64_t page_bytes) {
+  std::vector<DiskRate> disks;
+  for (const std::filesystem::path& directory : choices.spill_dirs) {
+    if (const DiskRate* const disk = find_disk(rates, existing(directory), page_bytes)) disks.push_back(*disk);
+  }
+  if (disks.size() == choices.spill_dirs.size()) return disks;
+  return rates.disks.empty() ? assumed_rates().disks : rates.disks;
+}
+
+// Whether any had to be measured.
+bool measure_disks(const RunChoices& choices, std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates) {
+  bool fresh = false;
+  for (const std::filesystem::path& directory : choices.spill_dirs) {
+    const std::filesystem::path place = existing(directory);
+    if (find_disk(rates, place, page_bytes) != nullptr) continue;
+    rates.disks.push_back(measure_disk(place, page_bytes, limits));
+    fresh = true;
+  }
+  return fresh;
+}
+
+// What the cache knows, and what it lacks measured and added. Looks a second time, since another process may have
+// measured the same: what was first in the cache counts for all.
+MachineRates measured_rates(const RunChoices& choices, std::span<const Program* const> programs, KernelCache& kernels,
+                            std::int64_t page_bytes, std::int64_t memory_bytes) {
+  const std::filesystem::path cache = cache_directory();
+  const MachineIdentity identity = identify_machine();
+  ProbeLimits limits{op_probe_seconds, std::min(memory_bytes, most_probe_bytes), false};
+  std::optional<MachineRates> before = load_rates(cache, identity, choices.threads);
+  bool fresh = !before;
+  MachineRates rates = before ? std::move(*before) : assumed_rates();
+  if (!before) {
+    rates.disks.clear();
+    rates.identity = identity;
+    rates.threads = choices.threads;
+    limits.seconds = processor_probe_seconds;
+    measure_processor(page_bytes, limits, rates);
+    limits.seconds = slowdown_probe_seconds;
+    rates.compute_slowdown =
+        measure_slowdown(existing(choices.spill_dirs.front()), page_bytes, choices.threads, limits);
+  }
+  limits.seconds = op_probe_seconds;
+  for (const Program* program : programs) fresh |= measure_ops(*program, kernels, limits, rates) > 0;
+  limits.seconds = disk_probe_seconds;
+  fresh |= measure_disks(choices, page_bytes, limits, rates);
+  return fresh ? share_rates(cache, rates, false) : rates;
+}
+
+}  // namespace
+
+KnownMachine know_machine(const std::string& machine_file, const RunChoices& choices,
+                          std::span<const Program* const> programs, KernelCache& kernels, std::int64_t page_bytes,
+                          std::int64_t memory_bytes) {
+  KnownMachine known;
+  if (!machine_file.empty()) {
+    known.rates = read_machine(machine_file);
+    if (known.rates.threads == 0) known.rates.threads = choices.threads;
+  } else if (memory_bytes < least_probe_bytes) {
+    known.rates = assumed_rates();
+    known.rates.threads = choices.threads;
+  } else {
+    known.rates = measured_rates(choices, programs, kernels, page_bytes, memory_bytes);
+  }
+  const std::vector<DiskRate> disks = disks_for(known.rates, choices, page_bytes);
+  known.disk_shares = disk_shares(disks);
+  known.disk = together(disks, known.disk_shares);
+  return known;
+}
+
+}  // namespace spillway

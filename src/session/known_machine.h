@@ -1,0 +1,27 @@
+// What is known of the machine that a run is planned for: from a file, from what was measured before, or measured now.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "executor/kernel_table.h"
+#include "machine/rates.h"
+#include "session/setup.h"
+
+namespace spillway {
+
+struct KnownMachine {
+  MachineRates rates;
+  std::vector<double> disk_shares;  // by spill directory: of the slots
+  DiskRate disk;                    // all of them together
+};
+
+// With `machine_file` its rates are taken, and nothing is measured. Otherwise what the cache lacks for these Programs
+// and spill directories is measured, for at most about four seconds and in at most `memory_bytes`, and kept there; in
+// less than 16 MiB nothing is measured. Throws UserError when the file is wrong or a spill directory cannot be written.
+KnownMachine know_machine(const std::string& machine_file, const RunChoices& choices,
+                          std::span<const Program* const> programs, KernelCache& kernels, std::int64_t page_bytes,
+                          std::int64_t memory_bytes);
+
+}  // namespace spillway

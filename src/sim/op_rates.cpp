@@ -1,0 +1,71 @@
+#include "sim/op_rates.h"
+
+#include <unordered_map>
+
+#include "base/error.h"
+#include "program/spec.h"
+
+namespace spillway {
+namespace {
+
+std::string shape_of(const ValueType& type) {
+  return type.rows == 0 ? std::string("-") : fmt::format("{}[{},{}]", name_of(type.dtype), type.rows, type.cols);
+}
+
+}  // namespace
+
+OpClass class_of(const Program& program, const Op& op) {
+  std::vector<ValueType> reads;
+  std::vector<ValueType> writes;
+  for (const Operand& read : op.reads) reads.push_back(program.type_of(read));
+  for (const Operand& write : op.writes) writes.push_back(program.type_of(write));
+  OpClass what;
+  what.op = std::string(op.spec->name);
+  for (const ValueType& type : reads) what.shape += shape_of(type) + ' ';
+  what.shape += "->";
+  for (const ValueType& type : writes) what.shape += ' ' + shape_of(type);
+  for (const auto& [name, item] : op.attrs.items()) {
+    what.shape += std::visit([&](const auto& value) { return fmt::format(" {}={}", name, value); }, item);
+  }
+  const auto is_bf16 = [](const ValueType& type) { return type.rows > 0 && type.dtype == DType::bf16; };
+  for (const ValueType& type : reads) {
+    if (is_bf16(type)) what.dtype = DType::bf16;
+  }
+  if (op.spec->cost != nullptr) {
+    const Cost cost = op.spec->cost(op.attrs, reads, writes);
+    what.flops = cost.flops;
+    what.bytes = cost.bytes;
+  }
+  return what;
+}
+
+OpClasses classes_of(const Program& program) {
+  OpClasses all;
+  std::unordered_map<std::string, std::size_t> known;
+  for (const Op& op : program.ops) {
+    OpClass what = class_of(program, op);
+    const auto [entry, fresh] = known.try_emplace(what.op + ' ' + what.shape, all.classes.size());
+    if (fresh) {
+      all.classes.push_back(std::move(what));
+      all.count.push_back(0);
+    }
+    all.of_op.push_back(entry->second);
+    ++all.count[entry->second];
+  }
+  return all;
+}
+
+StepRates step_rates(const Program& program, const MachineRates& rates, const DiskRate& disk) {
+  const OpClasses classes = classes_of(program);
+  std::vector<double> seconds;
+  for (const OpClass& what : classes.classes) seconds.push_back(op_estimate(what, rates).seconds);
+  StepRates step;
+  for (const std::size_t index : classes.of_op) step.op_seconds.push_back(seconds[index]);
+  step.read_bytes_per_second = disk.read_bytes_per_second;
+  step.write_bytes_per_second = disk.write_bytes_per_second;
+  step.mixed_bytes_per_second = disk.mixed_bytes_per_second;
+  step.compute_slowdown = rates.compute_slowdown;
+  return step;
+}
+
+}  // namespace spillway

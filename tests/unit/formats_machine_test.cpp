@@ -1,0 +1,79 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "formats/machine_file.h"
+
+namespace spillway {
+namespace {
+
+using ::testing::HasSubstr;
+
+MachineRates full() {
+  MachineRates rates = assumed_rates();
+  rates.identity = {"AMD; avx2", 4, 8 * gib, "6.1.0", "onednn 2.6.3", "12-34"};
+  rates.threads = 4;
+  rates.memory_bytes = 8 * gib;
+  rates.memory_bytes_per_second = {1e10, 1.7e10};
+  rates.compute_slowdown = 1.0625;
+  rates.source = RateSource::measured;
+  rates.disks = {{"/spill", "ext4 on 8:1", 2 * mib, 1.5e9, 1e9, 1.1e9, 1e-4, RateSource::measured}};
+  rates.ops = {{{"linear", DType::bf16, "bf16[2,3] -> bf16[2,4]", 48, 52}, 4, 1.0 / 3, RateSource::measured}};
+  return rates;
+}
+
+TEST(MachineFile, ReadsBackWhatItWrites) {
+  const std::string text = write_machine(full());
+  const MachineRates read = parse_machine(text, "m.json");
+  EXPECT_EQ(write_machine(read), text);
+  EXPECT_EQ(read.identity, full().identity);
+  EXPECT_EQ(read.ops.front().seconds, 1.0 / 3);
+  EXPECT_EQ(read.ops.front().what.dtype, DType::bf16);
+  EXPECT_EQ(read.disks.front().source, RateSource::measured);
+}
+
+TEST(MachineFile, AFewNumbersByHandAreEnough) {
+  const MachineRates rates = parse_machine(
+      R"({"_why": "two disks", "memory_bytes": "64GiB", "threads": 16, "bf16_flops_per_second": 3e12,
+          "memory_bytes_per_second": 2e11, "disks": [{"read_bytes_per_second": 7e9}, {"read_bytes_per_second": 3e9,
+          "write_bytes_per_second": 2e9}]})",
+      "m.json");
+  EXPECT_EQ(rates.memory_bytes, 64 * gib);
+  EXPECT_EQ(rates.threads, 16);
+  EXPECT_EQ(rates.memory_bandwidth(), 2e11);
+  EXPECT_EQ(rates.f32_flops_per_second, assumed_rates().f32_flops_per_second);
+  ASSERT_EQ(rates.disks.size(), 2U);
+  EXPECT_EQ(rates.disks[0].write_bytes_per_second, 7e9);
+  EXPECT_EQ(rates.disks[1].mixed_bytes_per_second, 2e9);
+  EXPECT_EQ(rates.disks[0].source, RateSource::declared);
+  EXPECT_TRUE(rates.ops.empty());
+}
+
+void expect_refused(const std::string& text, const std::string& words) {
+  try {
+    parse_machine(text, "m.json");
+    ADD_FAILURE() << text << " is taken";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("m.json"));
+    EXPECT_THAT(error.what(), HasSubstr(words));
+  }
+}
+
+TEST(MachineFile, SaysWhatIsWrong) {
+  expect_refused("{", "JSON");
+  expect_refused("[]", "no JSON object");
+  expect_refused(R"({"bf16_flops": 1})", "bf16_flops is 1");
+  expect_refused(R"({"compute_slowdown": 0.5})", "at least 1");
+  expect_refused(R"({"memory_bytes_per_second": []})", "memory_bytes_per_second");
+  expect_refused(R"({"memory_bytes_per_second": [1, -1]})", "above 0");
+  expect_refused(R"({"memory_bytes": "many"})", "many");
+  expect_refused(R"({"disks": [{"write_bytes_per_second": 1}]})", "read_bytes_per_second is missing");
+  expect_refused(R"({"disks": [7]})", "objects");
+  expect_refused(R"({"ops": [{"op": "linear", "seconds": 0}]})", "seconds is 0");
+  expect_refused(R"({"ops": [{"op": "linear", "seconds": 1, "dtype": "i32"}]})", "f32 or bf16");
+  expect_refused(R"({"source": "guessed"})", "guessed");
+}
+
+}  // namespace
+}  // namespace spillway

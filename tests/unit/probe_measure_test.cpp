@@ -1,0 +1,132 @@
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "model/presets.h"
+#include "model/programs.h"
+#include "probe/probe.h"
+#include "probe/rate_cache.h"
+#include "scratch_folder.h"
+#include "sim/op_rates.h"
+
+namespace spillway {
+namespace {
+
+MachineRates nothing_known() {
+  MachineRates rates = assumed_rates();
+  rates.identity = identify_machine();
+  rates.threads = 2;
+  return rates;
+}
+
+ModelConfig tiny() {
+  ModelConfig config;
+  config.vocab_size = 300;
+  config.hidden_size = 32;
+  config.intermediate_size = 48;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.num_key_value_heads = 2;
+  config.head_dim = 16;
+  config.max_position_embeddings = 64;
+  return config;
+}
+
+TEST(MeasureOps, KnowsEveryClassOfAProgramAfterwardsAndMeasuresNoneTwice) {
+  const Model model(tiny(), DType::f32, Purpose::training, Cut{});
+  const TrainingProgram training = record_training(model, {1, 32, 2, true});
+  KernelCache kernels;
+  kernels.make_all(training.program);
+  MachineRates rates = nothing_known();
+  const ProbeLimits limits{30, 32 * mib, false};
+  const OpClasses classes = classes_of(training.program);
+  EXPECT_EQ(measure_ops(training.program, kernels, limits, rates), std::ssize(classes.classes));
+  for (const OpClass& what : classes.classes) {
+    ASSERT_NE(rates.find(what), nullptr) << what.op << ' ' << what.shape;
+    EXPECT_GT(rates.find(what)->seconds, 0) << what.op;
+    EXPECT_EQ(op_estimate(what, rates).source, RateSource::measured);
+  }
+  EXPECT_EQ(measure_ops(training.program, kernels, limits, rates), 0);
+  EXPECT_EQ(rates.ops.size(), classes.classes.size());
+}
+
+TEST(MeasureOps, LeavesOutWhatDoesNotFitInMemory) {
+  const Model model(tiny(), DType::f32, Purpose::training, Cut{});
+  const TrainingProgram training = record_training(model, {1, 32, 1, true});
+  KernelCache kernels;
+  kernels.make_all(training.program);
+  MachineRates rates = nothing_known();
+  measure_ops(training.program, kernels, {30, 4096, false}, rates);
+  EXPECT_LT(rates.ops.size(), classes_of(training.program).classes.size());
+}
+
+TEST(MeasureDisk, GivesRatesOfTheDeviceAndLeavesNothingBehind) {
+  const ScratchFolder folder;
+  const DiskRate rate = measure_disk(folder.path(), 64 * kib, {0.04, 16 * mib, false});
+  EXPECT_GT(rate.read_bytes_per_second, 0);
+  EXPECT_GT(rate.write_bytes_per_second, 0);
+  EXPECT_GT(rate.mixed_bytes_per_second, 0);
+  EXPECT_GE(rate.request_seconds, 0);
+  EXPECT_EQ(rate.device, device_of(folder.path()));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_GE(measure_slowdown(folder.path(), 64 * kib, 2, {0.04, 16 * mib, false}), 1);
+}
+
+TEST(MeasureProcessor, FillsInEveryRate) {
+  MachineRates rates = nothing_known();
+  rates.attach_seconds = 0;
+  measure_processor(64 * kib, {0.1, 16 * mib, false}, rates);
+  EXPECT_EQ(rates.source, RateSource::measured);
+  EXPECT_GT(rates.f32_flops_per_second, 0);
+  EXPECT_GT(rates.bf16_flops_per_second, 0);
+  EXPECT_EQ(rates.memory_bytes_per_second.size(), 2U);
+  EXPECT_GT(rates.attach_seconds, 0);
+  EXPECT_GT(rates.wake_seconds, 0);
+}
+
+OpRate op(std::string shape, double seconds) {
+  return {{"linear", DType::f32, std::move(shape), 1, 1}, 2, seconds, RateSource::measured};
+}
+
+TEST(RateCache, KeepsWhatItHasUnlessToldToReplaceIt) {
+  const ScratchFolder folder;
+  MachineRates rates = nothing_known();
+  EXPECT_FALSE(load_rates(folder.path(), rates.identity, 2));
+  rates.set(op("a", 1));
+  share_rates(folder.path(), rates, false);
+  rates.set(op("a", 5));
+  rates.set(op("b", 2));
+  const MachineRates all = share_rates(folder.path(), rates, false);
+  EXPECT_EQ(all.find(op("a", 0).what)->seconds, 1);
+  EXPECT_EQ(all.find(op("b", 0).what)->seconds, 2);
+  const std::optional<MachineRates> read = load_rates(folder.path(), rates.identity, 2);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->ops.size(), 2U);
+  share_rates(folder.path(), rates, true);
+  EXPECT_EQ(load_rates(folder.path(), rates.identity, 2)->find(op("a", 0).what)->seconds, 5);
+}
+
+TEST(RateCache, NoticesAnotherMachineAndOtherThreads) {
+  const ScratchFolder folder;
+  const MachineRates rates = nothing_known();
+  share_rates(folder.path(), rates, false);
+  MachineIdentity other = rates.identity;
+  other.processor = "another";
+  EXPECT_FALSE(load_rates(folder.path(), other, 2));
+  EXPECT_FALSE(load_rates(folder.path(), rates.identity, 1));
+  // A file that was copied from another machine, under this one's name.
+  std::filesystem::copy_file(cache_file(folder.path(), rates.identity, 2), cache_file(folder.path(), other, 2));
+  EXPECT_FALSE(load_rates(folder.path(), other, 2));
+}
+
+TEST(RateCache, ADamagedFileIsMeasuredAnew) {
+  const ScratchFolder folder;
+  MachineRates rates = nothing_known();
+  rates.set(op("a", 1));
+  folder.file(cache_file("", rates.identity, 2).string(), "{");
+  EXPECT_FALSE(load_rates(folder.path(), rates.identity, 2));
+  share_rates(folder.path(), rates, false);
+  EXPECT_TRUE(load_rates(folder.path(), rates.identity, 2));
+}
+
+}  // namespace
+}  // namespace spillway
