@@ -7,7 +7,7 @@ if(TARGET spillway)
   install(TARGETS spillway RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(TARGETS spillway_library EXPORT spillway LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(header spillway.h base/error.h session/options.h session/run_control.h session/session.h telemetry/events.h
+foreach(header spillway.h base/dtype.h base/error.h machine/rates.h session/options.h session/run_control.h session/session.h telemetry/events.h
         telemetry/live.h telemetry/observer.h telemetry/record.h)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/spillway/${folder})
