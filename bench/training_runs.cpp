@@ -1,0 +1,92 @@
+#include "training_runs.h"
+
+#include <algorithm>
+#include <fstream>
+
+namespace spillway::bench {
+namespace {
+
+constexpr std::int64_t token_count = 200'000;
+constexpr std::uint64_t vocab_size = 257;
+
+struct Quiet : TrainObserver {
+  void note(std::string_view) override {}
+  void started(const RunSummary&) override {}
+  void step(const StepRecord& record) override { steps.push_back(record); }
+  void finished(const RunEnd&) override {}
+  std::vector<StepRecord> steps;
+};
+
+// uint16 ids that no model knows: speed does not depend on them.
+void write_tokens(const std::filesystem::path& path) {
+  std::string header = "{'descr': '<u2', 'fortran_order': False, 'shape': (" + std::to_string(token_count) + ",), }";
+  header.resize(117, ' ');
+  header += '\n';
+  std::ofstream file(path, std::ios::binary);
+  file.write("\x93NUMPY\x01\x00\x76\x00", 10);
+  file << header;
+  std::uint64_t state = 1;
+  for (std::int64_t i = 0; i < token_count; ++i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    const auto id = static_cast<std::uint16_t>((state >> 33) % vocab_size);
+    file.write(reinterpret_cast<const char*>(&id), 2);
+  }
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Settings::Settings(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string text = argv[i];
+    given_[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+  }
+}
+std::string Settings::text(const std::string& key, const std::string& otherwise) const {
+  return given_.contains(key) ? given_.at(key) : otherwise;
+}
+std::int64_t Settings::integer(const std::string& key, std::int64_t otherwise) const {
+  return given_.contains(key) ? std::stoll(given_.at(key)) : otherwise;
+}
+double Settings::real(const std::string& key, double otherwise) const {
+  return given_.contains(key) ? std::stod(given_.at(key)) : otherwise;
+}
+
+TrainOptions random_training(const Settings& settings, const std::filesystem::path& dir, const std::string& preset) {
+  std::filesystem::create_directories(dir);
+  InitOptions init;
+  init.preset = preset;
+  init.tokenizer = "bytes";
+  init.output = (dir / preset).string();
+  if (!std::filesystem::exists(init.output)) run_init(init);
+  write_tokens(dir / "tokens.npy");
+  TrainOptions options;
+  options.model = init.output;
+  options.data = {(dir / "tokens.npy").string()};
+  options.output_dir = (dir / "out").string();
+  options.spill_dir = {dir.string()};
+  options.dtype = settings.text("dtype", "auto");
+  options.max_seq_len = 1024;
+  options.per_device_train_batch_size = 1;
+  options.gradient_accumulation_steps = settings.integer("micro_batches", 4);
+  options.max_steps = settings.integer("steps", 3);
+  options.max_grad_norm = settings.real("clip", 0);
+  return options;
+}
+
+StepRates run_steps(TrainOptions options, std::int64_t memory_bytes) {
+  std::filesystem::remove_all(options.output_dir);
+  options.memory_bytes = memory_bytes;
+  Quiet run;
+  run_train(options, run);
+  std::filesystem::remove_all(options.output_dir);
+  std::vector<double> rates;
+  for (std::size_t s = 1; s < run.steps.size(); ++s) rates.push_back(run.steps[s].tokens_per_second);
+  return {median(rates), static_cast<double>(run.steps.back().disk_read_bytes + run.steps.back().disk_write_bytes)};
+}
+
+}  // namespace spillway::bench

@@ -1,0 +1,39 @@
+// Short training runs from random weights on random tokens: what the training benchmarks share.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "session/session.h"
+
+namespace spillway::bench {
+
+double median(std::vector<double> values);
+
+// Arguments of the form key=value.
+class Settings {
+ public:
+  Settings(int argc, char** argv);
+  std::string text(const std::string& key, const std::string& otherwise) const;
+  std::int64_t integer(const std::string& key, std::int64_t otherwise) const;
+  double real(const std::string& key, double otherwise) const;
+
+ private:
+  std::map<std::string, std::string> given_;
+};
+
+// Options of runs of `preset`, whose folder and tokens are made in `dir` if need be. One sequence of 1,024 tokens a
+// micro-batch; settings micro_batches, steps, clip and dtype.
+TrainOptions random_training(const Settings& settings, const std::filesystem::path& dir, const std::string& preset);
+
+struct StepRates {
+  double tokens_per_second = 0;  // median over steps, the first, which warms up, left out
+  double disk_bytes = 0;         // a step, both ways
+};
+
+StepRates run_steps(TrainOptions options, std::int64_t memory_bytes);
+
+}  // namespace spillway::bench
