@@ -15,49 +15,35 @@ bool present(const ValueType& type) { return type.rows > 0; }
 const std::byte* row_of(const std::byte* base, const ValueType& type, std::int64_t row) {
   return base + row * type.cols * size_of(type.dtype);
 }
-std::byte* row_of(std::byte* base, const ValueType& type, std::int64_t row) {
-  return base + row * type.cols * size_of(type.dtype);
-}
-
-// A gradient that adds to an accumulator elsewhere starts from a copy of its panel.
-void start_from_accumulator(const PanelMatmul& product, std::int64_t panel, const KernelArgs& args, std::byte* c,
-                            const ValueType& type) {
-  if (!product.shape().accumulate || args.reads[2] == args.writes[0]) return;
-  const std::byte* const from = row_of(args.reads[2], type, panel * product.panel_rows());
-  std::memcpy(c, from, static_cast<std::size_t>(product.rows_of(panel) * type.cols * size_of(type.dtype)));
-}
-
-// y = x·W + b, and dx = dy·Wᵀ: panels of rows of x, or dy.
+// y = x·W + b, and dx = dy·Wᵀ.
 class RowsKernel : public Kernel {
  public:
   RowsKernel(const KernelKey& key, const MatmulShape& shape, std::int64_t row_begin)
-      : a_type_(key.reads[0]), c_type_(key.writes[0]), row_begin_(row_begin), product_(shape, layout_) {}
+      : a_type_(key.reads[0]), row_begin_(row_begin), product_(shape, layout_) {}
 
-  std::int64_t tasks() const override { return product_.panels(); }
+  std::int64_t tasks() const override { return product_.tasks(); }
   std::int64_t scratch_bytes() const override { return layout_.bytes(); }
 
   void run(std::int64_t task, const KernelArgs& args) const override {
-    const std::int64_t row = task * product_.panel_rows();
-    std::byte* const c = row_of(args.writes[0], c_type_, row);
-    start_from_accumulator(product_, task, args, c, c_type_);
+    const bool has_bias = product_.shape().has_bias;
     product_.run(task,
-                 {.a = row_of(args.reads[0], a_type_, row_begin_ + row),
+                 {.a = row_of(args.reads[0], a_type_, row_begin_ + product_.part(task).row),
                   .b = args.reads[1],
-                  .bias = product_.shape().has_bias ? args.reads[2] : nullptr,
-                  .c = c},
+                  .bias = has_bias ? args.reads[2] : nullptr,
+                  .sum = has_bias ? nullptr : args.read<float>(2),
+                  .c = args.writes[0]},
                  args.scratch);
   }
 
  private:
   ValueType a_type_;
-  ValueType c_type_;
   std::int64_t row_begin_ = 0;
   ScratchLayout layout_;
   PanelMatmul product_;
 };
 
-// dW = dyᵀ·x for W [out, in], xᵀ·dy for W [in, out]: panels of rows of dW. The left factor's columns of this panel are
-// transposed to a dense matrix first, since strided products use an implementation that allocates.
+// dW = dyᵀ·x for W [out, in], xᵀ·dy for W [in, out]. The left factor's columns of a part's rows are transposed to a
+// dense matrix first: products read rows.
 class WeightGradientKernel : public Kernel {
  public:
   explicit WeightGradientKernel(const KernelKey& key)
@@ -66,40 +52,45 @@ class WeightGradientKernel : public Kernel {
         c_type_(key.writes[0]),
         weight_out_in_(linear_weight_out_in(key.attrs)),
         row_begin_(linear_rows(key.attrs, key.reads[0]).begin),
-        left_(layout_.take(std::min(c_type_.rows, matmul_panel_rows(c_type_.rows)) * dy_type_.rows *
-                           size_of(dy_type_.dtype))),
         product_({.m = c_type_.rows,
                   .n = c_type_.cols,
                   .k = dy_type_.rows,
                   .in = dy_type_.dtype,
                   .out = DType::f32,
                   .accumulate = present(key.reads[2])},
-                 layout_) {}
+                 layout_),
+        left_(layout_.take(product_.most_part_rows() * product_.copied_row_stride() * size_of(dy_type_.dtype))) {}
 
-  std::int64_t tasks() const override { return product_.panels(); }
+  std::int64_t tasks() const override { return product_.tasks(); }
   std::int64_t scratch_bytes() const override { return layout_.bytes(); }
 
   void run(std::int64_t task, const KernelArgs& args) const override {
     const std::byte* const x = row_of(args.reads[0], x_type_, row_begin_);
     const std::byte* const dy = args.reads[1];
-    std::byte* const c = row_of(args.writes[0], c_type_, task * product_.panel_rows());
-    start_from_accumulator(product_, task, args, c, c_type_);
     void* const left = scratch_part(args.scratch, left_);
-    transpose_columns(weight_out_in_ ? dy : x, task, left);
-    product_.run(task, {.a = left, .b = weight_out_in_ ? x : dy, .bias = nullptr, .c = c}, args.scratch);
+    transpose_columns(weight_out_in_ ? dy : x, product_.part(task), left);
+    product_.run(task,
+                 {.a = left,
+                  .a_stride = product_.copied_row_stride(),
+                  .b = weight_out_in_ ? x : dy,
+                  .bias = nullptr,
+                  .sum = args.read<float>(2),
+                  .c = args.writes[0]},
+                 args.scratch);
   }
 
  private:
-  void transpose_columns(const std::byte* from, std::int64_t panel, void* to) const {
+  void transpose_columns(const std::byte* from, const MatmulPart& part, void* to) const {
     const std::int64_t tokens = dy_type_.rows;
-    const std::int64_t first = panel * product_.panel_rows();
-    const std::int64_t columns = product_.rows_of(panel);
+    const std::int64_t first = part.row;
+    const std::int64_t columns = part.rows;
+    const std::int64_t stride = product_.copied_row_stride();
     if (dy_type_.dtype == DType::bf16) {
       pack_kernels().transpose16(reinterpret_cast<const std::uint16_t*>(from) + first, c_type_.rows, tokens, columns,
-                                 static_cast<std::uint16_t*>(to), tokens);
+                                 static_cast<std::uint16_t*>(to), stride);
     } else {
       pack_kernels().transpose32(reinterpret_cast<const std::uint32_t*>(from) + first, c_type_.rows, tokens, columns,
-                                 static_cast<std::uint32_t*>(to), tokens);
+                                 static_cast<std::uint32_t*>(to), stride);
     }
   }
 
@@ -109,8 +100,8 @@ class WeightGradientKernel : public Kernel {
   bool weight_out_in_ = true;
   std::int64_t row_begin_ = 0;
   ScratchLayout layout_;
-  std::int64_t left_ = 0;
   PanelMatmul product_;
+  std::int64_t left_ = 0;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -205,6 +206,16 @@ bool matmul_has_bf16() {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
 
+bool matmul_prefers_tiles(DType in) {
+  static const bool off = [] {
+    const char* const given = std::getenv("SPILLWAY_TILES");
+    return given != nullptr && std::string_view(given) == "off";
+  }();
+  if (off || !has_avx512()) return false;
+  const bool has_amx = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
+  return !has_amx && (in == DType::f32 || matmul_has_bf16());
+}
+
 std::string matmul_numeric_key() {
   engine();
   const dnnl_version_t& version = *dnnl_version();
@@ -215,6 +226,7 @@ std::string matmul_numeric_key() {
   for (const MatmulShape& shape : samples) {
     key += fmt::format(" {} {}", name_of(shape.in), describe_primitive(shape).impl_info_str());
   }
+  if (matmul_prefers_tiles(DType::f32)) key += " tiles 8x48 6x64";
   key += " panels";
   for (const std::int64_t rows : {1, 1024, 4096}) key += fmt::format(" {}", matmul_panel_rows(rows));
   return key;

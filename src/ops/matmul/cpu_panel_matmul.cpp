@@ -26,7 +26,9 @@ PanelMatmul::PanelMatmul(const MatmulShape& shape, ScratchLayout& layout)
     : shape_(shape),
       panel_rows_(std::min(shape.m, matmul_panel_rows(shape.m))),
       widened_(shape.in == DType::bf16 && !matmul_has_bf16()) {
-  if (widened_) {
+  if (TileMatmul::serves(shape)) {
+    tiles_.emplace(shape, layout);
+  } else if (widened_) {
     make_widened(layout);
   } else {
     make_native(layout);
@@ -35,9 +37,9 @@ PanelMatmul::PanelMatmul(const MatmulShape& shape, ScratchLayout& layout)
 
 void PanelMatmul::make_native(ScratchLayout& layout) {
   std::int64_t scratch_bytes = 0;
-  for (const std::int64_t panel : {std::int64_t{0}, panels() - 1}) {
+  for (const std::int64_t panel : {std::int64_t{0}, divide_up(shape_.m, panel_rows_) - 1}) {
     MatmulShape shape = shape_;
-    shape.m = rows_of(panel);
+    shape.m = part(panel).rows;
     auto& product = products_[shape.m == panel_rows_ ? 0 : 1][0];
     if (product == nullptr) product = std::make_unique<Matmul>(shape);
     scratch_bytes = std::max(scratch_bytes, product->scratch_bytes());
@@ -48,10 +50,10 @@ void PanelMatmul::make_native(ScratchLayout& layout) {
 void PanelMatmul::make_widened(ScratchLayout& layout) {
   const std::int64_t block = std::min(shape_.n, widened_columns);
   std::int64_t scratch_bytes = 0;
-  for (const std::int64_t panel : {std::int64_t{0}, panels() - 1}) {
+  for (const std::int64_t panel : {std::int64_t{0}, divide_up(shape_.m, panel_rows_) - 1}) {
     for (const std::int64_t columns : {block, shape_.n % block}) {
       if (columns == 0) continue;
-      const std::int64_t rows = rows_of(panel);
+      const std::int64_t rows = part(panel).rows;
       auto& product = products_[rows == panel_rows_ ? 0 : 1][columns == block ? 0 : 1];
       if (product != nullptr) continue;
       product = std::make_unique<Matmul>(
@@ -66,15 +68,38 @@ void PanelMatmul::make_widened(ScratchLayout& layout) {
   wide_c_ = layout.take((panel_rows_ + 1) * block * f32_bytes);
 }
 
-void PanelMatmul::run(std::int64_t panel, const Operands& operands, std::span<std::byte> scratch) const {
+MatmulPart PanelMatmul::part(std::int64_t task) const {
+  if (tiles_) return tiles_->part(task);
+  const std::int64_t row = task * panel_rows_;
+  return {row, std::min(panel_rows_, shape_.m - row), 0, shape_.n};
+}
+
+std::int64_t PanelMatmul::copied_row_stride() const {
+  // A line more than k, rounded up: rows a power of two apart would share few sets of the cache.
+  return tiles_ ? round_up(shape_.k, 64) + 32 : shape_.k;
+}
+
+void PanelMatmul::run(std::int64_t task, const TileMatmul::Operands& operands, std::span<std::byte> scratch) const {
+  if (tiles_) {
+    tiles_->run(task, operands, scratch);
+    return;
+  }
+  const MatmulPart part = this->part(task);
+  TileMatmul::Operands panel = operands;
+  const std::int64_t place = part.row * shape_.n;
+  panel.c = static_cast<std::byte*>(operands.c) + place * size_of(shape_.out);
+  if (shape_.accumulate && operands.sum != operands.c) {
+    std::memcpy(panel.c, operands.sum + place, static_cast<std::size_t>(part.rows * shape_.n) * sizeof(float));
+  }
   if (widened_) {
-    run_widened(rows_of(panel), operands, scratch);
+    run_widened(part.rows, panel, scratch);
   } else {
-    run_native(rows_of(panel), operands, scratch);
+    run_native(part.rows, panel, scratch);
   }
 }
 
-void PanelMatmul::run_native(std::int64_t rows, const Operands& operands, std::span<std::byte> scratch) const {
+void PanelMatmul::run_native(std::int64_t rows, const TileMatmul::Operands& operands,
+                             std::span<std::byte> scratch) const {
   products_[rows == panel_rows_ ? 0 : 1][0]->run({.a = operands.a,
                                                   .b = operands.b,
                                                   .bias = operands.bias,
@@ -93,7 +118,8 @@ void PanelMatmul::pack_b_block(const bf16_t* b, std::int64_t column, std::int64_
   }
 }
 
-void PanelMatmul::run_widened(std::int64_t rows, const Operands& operands, std::span<std::byte> scratch) const {
+void PanelMatmul::run_widened(std::int64_t rows, const TileMatmul::Operands& operands,
+                              std::span<std::byte> scratch) const {
   const PackKernels& pack = pack_kernels();
   const std::int64_t block = std::min(shape_.n, widened_columns);
   float* const a = scratch_part<float>(scratch, wide_a_);

@@ -33,14 +33,41 @@ void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::
                std::int64_t to_stride) {
   const std::int64_t whole_rows = rows / 16 * 16;
   const std::int64_t whole_cols = cols / 16 * 16;
-  for (std::int64_t r = 0; r < whole_rows; r += 16) {
-    for (std::int64_t c = 0; c < whole_cols; c += 16) {
-      transpose_block<V>(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
+  // Down a whole cache line of columns before the next, so that lines written are complete while they are near.
+  constexpr std::int64_t line = 64 / sizeof(T);
+  for (std::int64_t first = 0; first < whole_cols; first += line) {
+    const std::int64_t end = first + line < whole_cols ? first + line : whole_cols;
+    for (std::int64_t r = 0; r < whole_rows; r += 16) {
+      for (std::int64_t c = first; c < end; c += 16) {
+        transpose_block<V>(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
+      }
     }
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c = r < whole_rows ? whole_cols : 0; c < cols; ++c) {
       to[c * to_stride + r] = from[r * from_stride + c];
+    }
+  }
+}
+
+void pair_rows(const std::uint16_t* from, std::int64_t from_stride, std::int64_t pairs, std::int64_t cols,
+               std::int64_t panel, std::uint32_t* to) {
+  for (std::int64_t r = 0; r < pairs; ++r) {
+    const std::uint16_t* const low = from + 2 * r * from_stride;
+    const std::uint16_t* const high = low + from_stride;
+    for (std::int64_t c = 0; c < cols; c += panel) {
+      std::uint32_t* const row = to + c * pairs + r * panel;
+      const std::int64_t end = c + panel < cols ? c + panel : cols;
+      std::int64_t i = c;
+      for (; i + lanes <= end; i += lanes) {
+        u16x16 a;
+        u16x16 b;
+        std::memcpy(&a, low + i, sizeof a);
+        std::memcpy(&b, high + i, sizeof b);
+        const u32x16 both = __builtin_convertvector(a, u32x16) | __builtin_convertvector(b, u32x16) << 16;
+        std::memcpy(row + (i - c), &both, sizeof both);
+      }
+      for (; i < end; ++i) row[i - c] = low[i] | std::uint32_t{high[i]} << 16;
     }
   }
 }
@@ -66,7 +93,12 @@ void add_row(const float* addend, std::int64_t count, float* row) {
 }  // namespace
 
 PackKernels pack_kernels_of_target() {
-  return {&transpose<u16x16, std::uint16_t>, &transpose<u32x16, std::uint32_t>, &widen_row, &narrow_row, &add_row};
+  return {&transpose<u16x16, std::uint16_t>,
+          &transpose<u32x16, std::uint32_t>,
+          &pair_rows,
+          &widen_row,
+          &narrow_row,
+          &add_row};
 }
 
 }  // namespace spillway::SPILLWAY_TARGET

@@ -67,6 +67,10 @@ void cap_matmul_isa(Isa isa);
 // Whether products take bf16 as they are. Without it, Matmul is for f32 only, and PanelMatmul widens bf16 to f32.
 bool matmul_has_bf16();
 
+// Whether products from this dtype go to kernels of our own (tile_matmul.h): where AVX-512 is what multiplies,
+// unless SPILLWAY_TILES=off in the environment.
+bool matmul_prefers_tiles(DType in);
+
 // What the bits of products depend on: library version, instruction set, implementations, panel sizes.
 std::string matmul_numeric_key();
 

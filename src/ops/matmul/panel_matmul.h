@@ -1,5 +1,6 @@
-// A product C = A·B cut in panels of rows of A and C: the tasks of linear layers. The panel size depends on the number
-// of rows alone, so the bits are the same for any number of threads.
+// A product C = A·B cut in parts: the tasks of linear layers. Where tile_matmul.h does not serve, the parts are panels
+// of rows, each one product of the library; their size depends on the number of rows alone, so the bits are the same
+// for any number of threads.
 //
 // Where the processor has no bf16 products, a panel of A and blocks of columns of B are widened to f32 and the f32
 // product is rounded once at the end.
@@ -7,10 +8,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "ops/matmul/matmul.h"
 #include "ops/matmul/scratch_layout.h"
+#include "ops/matmul/tile_matmul.h"
 
 namespace spillway {
 
@@ -23,29 +26,27 @@ class PanelMatmul {
   PanelMatmul(const MatmulShape& shape, ScratchLayout& layout);
 
   const MatmulShape& shape() const { return shape_; }
-  std::int64_t panels() const { return divide_up(shape_.m, panel_rows_); }
-  std::int64_t panel_rows() const { return panel_rows_; }
-  std::int64_t rows_of(std::int64_t panel) const { return std::min(panel_rows_, shape_.m - panel * panel_rows_); }
+  // The grid depends on the shape alone.
+  std::int64_t tasks() const { return tiles_ ? tiles_->tasks() : divide_up(shape_.m, panel_rows_); }
+  MatmulPart part(std::int64_t task) const;
+  std::int64_t most_part_rows() const { return part(0).rows; }
+  // Distance at which rows of A that are copied for a part are best laid down, in elements: `a_stride` of run.
+  std::int64_t copied_row_stride() const;
 
-  // `a` and `c` are the first rows of this panel, `b` and `bias` the whole. `scratch` is the kernel's, of this thread.
-  struct Operands {
-    const void* a = nullptr;
-    const void* b = nullptr;
-    const void* bias = nullptr;
-    void* c = nullptr;
-  };
-  void run(std::int64_t panel, const Operands& operands, std::span<std::byte> scratch) const;
+  // `scratch` is the kernel's, of this thread.
+  void run(std::int64_t task, const TileMatmul::Operands& operands, std::span<std::byte> scratch) const;
 
  private:
   void make_native(ScratchLayout& layout);
   void make_widened(ScratchLayout& layout);
-  void run_native(std::int64_t rows, const Operands& operands, std::span<std::byte> scratch) const;
-  void run_widened(std::int64_t rows, const Operands& operands, std::span<std::byte> scratch) const;
+  void run_native(std::int64_t rows, const TileMatmul::Operands& operands, std::span<std::byte> scratch) const;
+  void run_widened(std::int64_t rows, const TileMatmul::Operands& operands, std::span<std::byte> scratch) const;
   void pack_b_block(const bf16_t* b, std::int64_t column, std::int64_t columns, float* to) const;
 
   MatmulShape shape_;
   std::int64_t panel_rows_ = 0;
   bool widened_ = false;
+  std::optional<TileMatmul> tiles_;  // otherwise panels
   // [last panel or not][last column block or not]; native products have one column block.
   std::unique_ptr<Matmul> products_[2][2];
   std::int64_t product_scratch_ = 0;

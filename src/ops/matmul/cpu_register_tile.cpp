@@ -1,0 +1,109 @@
+#include <immintrin.h>
+
+#include <array>
+#include <type_traits>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/matmul/register_tile.h"
+
+namespace spillway {
+namespace {
+
+#define SPILLWAY_TILE_TARGET gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+
+constexpr int lane_count = 16;
+
+// In: float or bf16_t, what A and B hold. One step of k for 16 columns of one row.
+template <typename In>
+[[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline __m512 multiply_add(__m512 sum, __m512i a, __m512i b) {
+  if constexpr (std::is_same_v<In, float>) {
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
+  } else {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+}
+
+template <typename Out>
+[[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline void store_columns(Out* to, __mmask16 columns, __m512 value) {
+  if constexpr (std::is_same_v<Out, float>) {
+    _mm512_mask_storeu_ps(to, columns, value);
+  } else {
+    _mm256_mask_storeu_epi16(to, columns, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(value)));
+  }
+}
+
+// f32 to bf16 for processors without AVX512_BF16 never arises: f32 products give f32.
+template <typename In, typename Out, int rows, int vectors>
+[[SPILLWAY_TILE_TARGET]] void run_tile(const RegisterTile& tile) {
+  __m512 sums[rows][vectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) sums[r][v] = _mm512_setzero_ps();
+  }
+  if (tile.sum != nullptr) {  // wanted at the end, and far away
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) _mm_prefetch(tile.sum + r * tile.c_stride + v * lane_count, _MM_HINT_T0);
+    }
+  }
+  const std::uint32_t* a = tile.a;
+  const std::uint32_t* b = tile.b;
+  const std::int64_t stride = tile.a_stride;
+  for (std::int64_t step = 0; step < tile.steps; ++step) {
+    __m512i columns[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) columns[v] = _mm512_loadu_si512(b + v * lane_count);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+      const __m512i element = _mm512_set1_epi32(static_cast<int>(a[r * stride + step]));
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) sums[r][v] = multiply_add<In>(sums[r][v], element, columns[v]);
+    }
+    b += vectors * lane_count;
+  }
+  auto* const c = static_cast<Out*>(tile.c);
+#pragma GCC unroll 16
+  for (int v = 0; v < vectors; ++v) {
+    const std::int64_t first = v * lane_count;
+    const std::int64_t left = tile.columns - first;
+    if (left <= 0) break;
+    const auto exist = static_cast<__mmask16>(left >= lane_count ? 0xffff : (1 << left) - 1);
+    const __m512 bias = tile.bias == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(tile.bias + first);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+      const std::int64_t at = r * tile.c_stride + first;
+      __m512 value = sums[r][v];
+      if (tile.bias != nullptr) value = _mm512_add_ps(value, bias);
+      if (tile.sum != nullptr) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(exist, tile.sum + at));
+      store_columns(c + at, exist, value);
+    }
+  }
+}
+
+template <typename In, typename Out, int vectors, int... row>
+constexpr std::array<RegisterTileKernel, sizeof...(row)> kernels_by_rows(std::integer_sequence<int, row...>) {
+  return {&run_tile<In, Out, row + 1, vectors>...};
+}
+
+template <typename In, typename Out>
+RegisterTileKernel kernel_for(std::int64_t panel_columns, std::int64_t rows) {
+  static constexpr auto narrow = kernels_by_rows<In, Out, 3>(std::make_integer_sequence<int, 8>());
+  static constexpr auto wide = kernels_by_rows<In, Out, 4>(std::make_integer_sequence<int, 6>());
+  const auto index = static_cast<std::size_t>(rows - 1);
+  return panel_columns == 48 ? narrow.at(index) : wide.at(index);
+}
+
+}  // namespace
+
+RegisterTileKernel register_tile_kernel(DType in, DType out, std::int64_t panel_columns, std::int64_t rows) {
+  SPILLWAY_CHECK(panel_columns == 48 || panel_columns == 64, "{} columns", panel_columns);
+  SPILLWAY_CHECK(in == DType::bf16 || out == DType::f32, "{} to {}", name_of(in), name_of(out));
+  if (in == DType::f32) return kernel_for<float, float>(panel_columns, rows);
+  if (out == DType::f32) return kernel_for<bf16_t, float>(panel_columns, rows);
+  return kernel_for<bf16_t, bf16_t>(panel_columns, rows);
+}
+
+}  // namespace spillway
