@@ -135,6 +135,7 @@ inline void put(std::byte* to, const Matrix& from) {
     case DType::f64: return put_as<double>(to, from.numbers);
     case DType::i32: return put_as<std::int32_t>(to, from.numbers);
     case DType::u16: return put_as<std::uint16_t>(to, from.numbers);
+    case DType::u8: return put_as<std::uint8_t>(to, from.numbers);
     case DType::bf16: break;
     default: SPILLWAY_CHECK(false, "{} in a test matrix", name_of(from.type.dtype));
   }
@@ -149,6 +150,7 @@ inline Matrix get(const std::byte* from, const ValueType& type) {
     case DType::f64: return {type, numbers_as<double>(from, type.elements())};
     case DType::i32: return {type, numbers_as<std::int32_t>(from, type.elements())};
     case DType::u16: return {type, numbers_as<std::uint16_t>(from, type.elements())};
+    case DType::u8: return {type, numbers_as<std::uint8_t>(from, type.elements())};
     case DType::bf16: break;
     default: SPILLWAY_CHECK(false, "{} in a test matrix", name_of(type.dtype));
   }

@@ -3,17 +3,26 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/adamw/adamw.h"
+#include "ops/adamw/packed.h"
 
 namespace spillway {
 
-Model::Model(const ModelConfig& config, DType dtype, Purpose purpose, const Cut& cut)
+namespace {
+
+// Rows shorter than a block would be mostly exponents.
+bool packs_moments(const Parameter& parameter) { return parameter.decays() && parameter.cols() >= packed_block; }
+
+}  // namespace
+
+Model::Model(const ModelConfig& config, DType dtype, Purpose purpose, const Cut& cut, Moments moments)
     : config_(config), dtype_(dtype), cut_(cut), parameters_(parameters_of(config)) {
   SPILLWAY_CHECK(dtype == DType::f32 || dtype == DType::bf16, "model of {}", name_of(dtype));
-  for (const Parameter& parameter : parameters_) add_parameter(parameter, purpose);
+  for (const Parameter& parameter : parameters_) add_parameter(parameter, purpose, moments);
   cut_tiles();
 }
 
-void Model::add_parameter(const Parameter& parameter, Purpose purpose) {
+void Model::add_parameter(const Parameter& parameter, Purpose purpose, Moments moments) {
   const auto add = [&](std::string_view suffix, DType dtype, bool trainable) {
     Tensor tensor;
     tensor.name = parameter.name + std::string(suffix);
@@ -28,8 +37,19 @@ void Model::add_parameter(const Parameter& parameter, Purpose purpose) {
   state.weight = add("", dtype_, training);
   if (training) {
     if (dtype_ == DType::bf16) state.low = add(".low", DType::u16, false);
-    state.exp_avg = add(".exp_avg", DType::f32, false);
-    state.exp_avg_sq = add(".exp_avg_sq", DType::f32, false);
+    const bool packed = moments == Moments::packed && packs_moments(parameter);
+    const ValueType type = packed ? packed_moment_type(parameter.rows(), parameter.cols())
+                                  : ValueType{DType::f32, parameter.rows(), parameter.cols()};
+    const auto add_moment = [&](std::string_view suffix) {
+      Tensor tensor;
+      tensor.name = parameter.name + std::string(suffix);
+      tensor.dtype = type.dtype;
+      tensor.rows = type.rows;
+      tensor.cols = type.cols;
+      return state_.add_cut_like(std::move(tensor), state.weight);
+    };
+    state.exp_avg = add_moment(".exp_avg");
+    state.exp_avg_sq = add_moment(".exp_avg_sq");
   }
   by_name_[parameter.name] = parameter_state_.size();
   parameter_state_.push_back(state);

@@ -20,6 +20,9 @@ struct Cut {
   std::int64_t tile_elements = std::int64_t{1} << 22;   // of one vocabulary tile
 };
 
+// How moments are kept: f32, or for matrices 8 bits an element (ops/adamw/packed.h), which changes numbers.
+enum class Moments : std::uint8_t { f32, packed };
+
 // The state tensors of one parameter. In f32 the weight is the master; in bf16 it is its high half and `low` the rest.
 struct ParameterState {
   TensorId weight = TensorId::none;
@@ -42,7 +45,7 @@ enum class Purpose : std::uint8_t { training, inference };
 class Model {
  public:
   // dtype is f32 or bf16.
-  Model(const ModelConfig& config, DType dtype, Purpose purpose, const Cut& cut);
+  Model(const ModelConfig& config, DType dtype, Purpose purpose, const Cut& cut, Moments moments = Moments::f32);
 
   const ModelConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
@@ -61,7 +64,7 @@ class Model {
   const std::vector<Tile>& tiles() const { return tiles_; }
 
  private:
-  void add_parameter(const Parameter& parameter, Purpose purpose);
+  void add_parameter(const Parameter& parameter, Purpose purpose, Moments moments);
   void cut_tiles();
 
   ModelConfig config_;

@@ -30,7 +30,7 @@ struct TrainingProgram {
   std::vector<MicroBatchInputs> micro_batches;
   Operand inverse_frequencies;  // input f32 (d/2, 1); absent without rope
   Operand scale;                // input f32 (1, 1): 1 / targets of the step
-  Operand adamw;                // input f32 (1, 8): AdamwScalars
+  Operand adamw;                // input f32 (1, 9): AdamwScalars
   Operand max_norm;             // input f32 (1, 1); absent when the step does not clip
   Operand loss;                 // output f64 (1, 1): sum over the step's targets
   Operand norm;                 // output f64 (1, 1): of all gradients, before clipping

@@ -92,6 +92,8 @@ std::vector<Option> options_of(TrainOptions& o) {
       {"adam_epsilon", optimizer_group, "added to the root of the second moment", &o.adam_epsilon, above(0)},
       {"max_grad_norm", optimizer_group, "clip the global gradient norm to this; 0: off", &o.max_grad_norm,
        at_least(0)},
+      {"moments", optimizer_group, "f32, or 8bit: a quarter of their bytes on the disk and in memory; changes numbers",
+       &o.moments, one_of({"f32", "8bit"})},
 
       {"seed", run_group, "of the shuffle", &o.seed, at_least(0)},
       {"shuffle", run_group, "take the windows of the data in a seeded random order", &o.shuffle},

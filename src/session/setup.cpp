@@ -186,9 +186,11 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
           notes)),
       shape(step_shape_of(given, config.model)),
       sequence_length(shape.sequence_length),
-      model(config.model, choices.dtype, Purpose::training, cut_of(given)),
+      model(config.model, choices.dtype, Purpose::training, cut_of(given),
+            given.moments == "8bit" ? Moments::packed : Moments::f32),
       training(record_training(model, shape)) {
   for (const std::string& note : config.notes) notes.push_back(note);
+  if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
   if (!given.eval_data.empty()) {
     StepShape one = shape;
     one.micro_batches = 1;

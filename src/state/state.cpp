@@ -29,6 +29,18 @@ TensorId State::add(Tensor tensor, std::int64_t piece_elements) {
   return id;
 }
 
+TensorId State::add_cut_like(Tensor tensor, TensorId other) {
+  SPILLWAY_CHECK(tensor.rows == this->tensor(other).rows, "{} has {} rows", tensor.name, tensor.rows);
+  tensor.block_rows = this->tensor(other).block_rows;
+  const auto id = static_cast<TensorId>(tensors_.size());
+  const std::size_t first = index_of(first_piece(other));
+  const auto count = static_cast<std::size_t>(piece_count(other));
+  first_piece_.push_back(static_cast<std::int32_t>(pieces_.size()));
+  for (std::size_t i = first; i < first + count; ++i) pieces_.push_back({id, pieces_[i].row_begin, pieces_[i].row_end});
+  tensors_.push_back(std::move(tensor));
+  return id;
+}
+
 std::int32_t State::piece_count(TensorId id) const {
   const std::size_t next = index_of(id) + 1;
   const auto end = next < first_piece_.size() ? first_piece_[next] : static_cast<std::int32_t>(pieces_.size());

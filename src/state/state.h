@@ -47,6 +47,8 @@ class State {
  public:
   // Cuts the tensor in pieces of whole blocks, each near piece_elements. Piece ids of one tensor are consecutive.
   TensorId add(Tensor tensor, std::int64_t piece_elements);
+  // Cuts it in the rows that the pieces of another have.
+  TensorId add_cut_like(Tensor tensor, TensorId other);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Piece>& pieces() const { return pieces_; }

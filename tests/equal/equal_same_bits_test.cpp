@@ -39,6 +39,7 @@ struct Case {
   std::string dtype;
   double max_grad_norm;
   std::int64_t accumulation;
+  std::string moments = "f32";
 };
 
 void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
@@ -66,6 +67,7 @@ class SameBits : public testing::TestWithParam<Case> {
     options_.weight_decay = 0.1;
     options_.max_grad_norm = test.max_grad_norm;
     options_.dtype = test.dtype;
+    options_.moments = test.moments;
     options_.threads = 2;
     options_.piece_elements = 65536;  // one reduction block
     options_.tile_elements = 131072;  // two
@@ -157,6 +159,8 @@ std::vector<Case> cases() {
     all.push_back({"gpt2_" + dtype + "_clip", gpt2(), dtype, 0.5, 1});
     all.push_back({"gpt2_" + dtype + "_free_accumulate", gpt2(), dtype, 0, 3});
   }
+  all.push_back({"llama_bf16_8bit", llama(), "bf16", 0.5, 1, "8bit"});
+  all.push_back({"gpt2_f32_8bit", gpt2(), "f32", 0, 2, "8bit"});
   return all;
 }
 

@@ -1,8 +1,10 @@
 #include <cmath>
+#include <set>
 
 #include "ops/adamw/adamw.h"
 #include "ops/adamw/cpu.h"
 #include "ops/adamw/kernel.h"
+#include "ops/adamw/packed.h"
 #include "ops/adamw/reference.h"
 #include "ops_harness.h"
 
@@ -55,7 +57,8 @@ struct Example {
       lo.push_back(split_master(value).lo);
     }
     const bool split = dtype == DType::bf16;
-    const Floats by{scalars.b1, scalars.c1, scalars.b2, scalars.c2, scalars.keep, scalars.step, scalars.r, scalars.eps};
+    const Floats by{scalars.b1,   scalars.c1, scalars.b2,  scalars.c2,   scalars.keep,
+                    scalars.step, scalars.r,  scalars.eps, scalars.noise};
     return {&adamw_spec,
             {{"row_begin", row_begin}, {"decay", std::int64_t{decay}}},
             {matrix({dtype, rows, cols}, numbers(split ? hi : master)), matrix({DType::f32, rows, cols}, numbers(m)),
@@ -220,7 +223,7 @@ std::vector<std::byte> run_target(ChunkFunction<T> target, const Example& exampl
   auto* v = reinterpret_cast<float*>(streams[2].data());
   auto* low = reinterpret_cast<std::uint16_t*>(streams[3].data());
   const T* grad = reinterpret_cast<const T*>(streams[4].data());
-  target({weight, m, v, low, grad, example.rows * example.cols}, example.scalars, 0.8F);
+  target(AdamwStreams<T>{weight, m, v, low, grad, example.rows * example.cols}, example.scalars, 0.8F);
   std::vector<std::byte> all;
   for (const Buffer& stream : streams) {
     const std::vector<std::byte> bytes = stream.contents();
@@ -247,6 +250,177 @@ TEST(Adamw, TargetsAgree) {
   Seeded seeded;
   expect_targets_agree<float>(seeded.rng);
   expect_targets_agree<bf16_t>(seeded.rng);
+}
+
+// --- Moments in 8 bits ---
+
+// Codes and exponents that an earlier update may have left.
+std::vector<std::uint8_t> random_codes(std::int64_t cols, Rng& rng) {
+  std::vector<std::uint8_t> row(static_cast<std::size_t>(packed_row_bytes(cols)));
+  for (std::int64_t i = 0; i < cols; ++i) row[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(rng());
+  for (std::int64_t i = cols; i < cols + divide_up(cols, packed_block); ++i) {
+    row[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(100 + rng() % 20);
+  }
+  return row;
+}
+
+template <typename T>
+using PackedFunction = void (*)(const PackedAdamwStreams<T>&, const AdamwScalars&, float);
+
+struct PackedExample {
+  PackedExample(std::int64_t row_count, std::int64_t col_count, DType type, Rng& rng)
+      : values{.rows = row_count, .cols = col_count, .dtype = type} {
+    values.fill(rng);
+    for (std::int64_t row = 0; row < row_count; ++row) {
+      m.push_back(random_codes(col_count, rng));
+      v.push_back(random_codes(col_count, rng));
+    }
+  }
+
+  OpCase op() const {
+    OpCase op = values.op();
+    op.reads[1] = codes(m);
+    op.reads[2] = codes(v);
+    return op;
+  }
+  Matrix codes(const std::vector<std::vector<std::uint8_t>>& rows) const {
+    std::vector<double> all;
+    for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
+    return matrix(packed_moment_type(values.rows, values.cols), all);
+  }
+  // What the op should write, row by row.
+  void update() {
+    const auto cols = static_cast<std::size_t>(values.cols);
+    for (std::size_t row = 0; row < m.size(); ++row) {
+      const auto part = [&](const Floats& all) {
+        const auto at = all.begin() + static_cast<std::ptrdiff_t>(row * cols);
+        return Floats(at, at + values.cols);
+      };
+      Floats p = part(values.master);
+      reference::packed_adamw(p, m[row], v[row], part(values.grad), values.clip.value_or(1.0F), values.scalars);
+      std::copy(p.begin(), p.end(), values.master.begin() + static_cast<std::ptrdiff_t>(row * cols));
+    }
+  }
+
+  Example values;
+  std::vector<std::vector<std::uint8_t>> m;
+  std::vector<std::vector<std::uint8_t>> v;
+};
+
+TEST(PackedAdamw, IsTheReferenceToTheBit) {
+  Seeded seeded;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const auto& [rows, cols] : {std::pair{1, 64}, std::pair{3, 130}, std::pair{700, 96}, std::pair{2, 5}}) {
+      PackedExample example(rows, cols, dtype, seeded.rng);
+      example.values.clip = 0.9F;
+      expect_bits_do_not_depend_on_schedule(example.op());
+      const std::vector<Matrix> writes = run(example.op());
+      example.update();
+      EXPECT_EQ(writes[1].numbers, example.codes(example.m).numbers) << rows << " x " << cols;
+      EXPECT_EQ(writes[2].numbers, example.codes(example.v).numbers) << rows << " x " << cols;
+      EXPECT_EQ(masters(writes), example.values.master) << rows << " x " << cols;
+    }
+  }
+}
+
+template <typename T>
+std::vector<std::byte> run_packed_target(PackedFunction<T> target, const PackedExample& example) {
+  std::vector<Buffer> streams;
+  for (const Matrix& read : example.op().reads) {
+    streams.emplace_back(read.type.bytes());
+    put(streams.back().data(), read);
+  }
+  target(
+      PackedAdamwStreams<T>{reinterpret_cast<T*>(streams[0].data()), reinterpret_cast<std::uint8_t*>(streams[1].data()),
+                            reinterpret_cast<std::uint8_t*>(streams[2].data()),
+                            reinterpret_cast<std::uint16_t*>(streams[3].data()),
+                            reinterpret_cast<const T*>(streams[4].data()), example.values.rows, example.values.cols},
+      example.values.scalars, 0.8F);
+  std::vector<std::byte> all;
+  for (const Buffer& stream : streams) {
+    const std::vector<std::byte> bytes = stream.contents();
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+template <typename T>
+void expect_packed_targets_agree(Rng& rng) {
+  const PackedExample example(4, 203, sizeof(T) == 2 ? DType::bf16 : DType::f32, rng);
+  const std::vector<std::byte> expected = run_packed_target<T>(&baseline::adamw_chunk<T>, example);
+  if (best_isa() >= Isa::avx2) {
+    EXPECT_TRUE(run_packed_target<T>(&avx2::adamw_chunk<T>, example) == expected);
+  }
+  if (best_isa() >= Isa::avx512) {
+    EXPECT_TRUE(run_packed_target<T>(&avx512::adamw_chunk<T>, example) == expected);
+  }
+}
+
+TEST(PackedAdamw, TargetsAgree) {
+  Seeded seeded;
+  expect_packed_targets_agree<float>(seeded.rng);
+  expect_packed_targets_agree<bf16_t>(seeded.rng);
+}
+
+// What a code stands for, on average over the noise, is the value, however small beside the block's largest.
+TEST(PackedAdamw, RoundsToTheValueInTheMean) {
+  Seeded seeded;
+  constexpr int draws = 200000;
+  const std::uint32_t base = packed_base(120, 16);
+  for (const float value : {1.3e-2F, 7.77e-4F, 4.0e-6F, 1.0e-7F}) {
+    double sum = 0;
+    for (int i = 0; i < draws; ++i) {
+      const auto noise = static_cast<std::uint32_t>(seeded.rng());
+      sum += static_cast<double>(unpacked(packed_code(std::bit_cast<std::uint32_t>(value), base, noise, false), base));
+    }
+    const double smallest = static_cast<double>(unpacked(1, base));
+    EXPECT_NEAR(sum / draws, value, 0.001 * value + 5 * smallest / std::sqrt(draws)) << value;
+  }
+}
+
+// To nearest it would stay: 0.999 of a code rounds back to it.
+TEST(PackedAdamw, TheSecondMomentDecaysAsItShould) {
+  Seeded seeded;
+  PackedExample example(1, 640, DType::f32, seeded.rng);
+  std::fill(example.values.grad.begin(), example.values.grad.end(), 0.0F);
+  const auto sum = [&] {
+    double total = 0;
+    for (std::int64_t c = 0; c < 640; ++c) {
+      const auto exponent = example.v[0][static_cast<std::size_t>(640 + c / packed_block)];
+      total += static_cast<double>(unpacked(example.v[0][static_cast<std::size_t>(c)], packed_base(exponent, 32)));
+    }
+    return total;
+  };
+  const AdamwSettings settings{.beta1 = 0.9, .beta2 = 0.999};
+  AdamwProducts products;
+  const double before = sum();
+  for (int t = 0; t < 1000; ++t) {
+    products.advance(settings);
+    example.values.scalars = adamw_scalars(settings, products, 1e-4);
+    example.update();
+  }
+  EXPECT_NEAR(sum() / before, std::pow(0.999, 1000), 0.1);
+}
+
+// A zero divisor would make a step of m / epsilon.
+TEST(PackedAdamw, ASecondMomentIsNeverRoundedToZero) {
+  Seeded seeded;
+  const std::uint32_t base = packed_base(120, 32);
+  for (int i = 0; i < 1000; ++i) {
+    const auto noise = static_cast<std::uint32_t>(seeded.rng());
+    EXPECT_GT(packed_code(std::bit_cast<std::uint32_t>(1e-30F), base, noise, true), 0U);
+  }
+  EXPECT_EQ(packed_code(0, base, 0xffffffffU, true), 0U);
+}
+
+TEST(Adamw, TheNoiseDiffersFromStepToStep) {
+  AdamwProducts products;
+  std::set<float> seen;
+  for (int t = 0; t < 5000; ++t) {
+    products.advance({});
+    seen.insert(adamw_scalars({}, products, 1e-3).noise);
+  }
+  EXPECT_GT(seen.size(), 4990U);
 }
 
 TEST(Adamw, ScalarsAreThoseOfTheStep) {

@@ -3,7 +3,8 @@
 //   m = b1 * m + c1 * g                 0 where |m| < 2^-126
 //   v = b2 * v + c2 * (g * g)           0 where v < 2^-126
 //   p = p * keep - step * (m / (sqrt(v) * r + eps))
-// p is the f32 weight, or the f32 master joined from a bf16 weight and its 16 low bits (base/dtype.h).
+// p is the f32 weight, or the f32 master joined from a bf16 weight and its 16 low bits (base/dtype.h). Moments are f32,
+// or 8 bits an element (packed.h): then m and v are what their codes say, and what is stored is rounded by chance.
 #pragma once
 
 #include "program/record.h"
@@ -30,7 +31,7 @@ struct AdamwProducts {
   }
 };
 
-// What an update reads beside tensors: the layout of the input value f32 (1, 8). Computed in double, rounded once.
+// What an update reads beside tensors: the layout of the input value f32 (1, 9). Computed in double, rounded once.
 struct AdamwScalars {
   float b1;
   float c1;  // 1 - beta1
@@ -40,12 +41,16 @@ struct AdamwScalars {
   float step;  // learning_rate / (1 - beta1^t)
   float r;     // 1 / sqrt(1 - beta2^t)
   float eps;
+  float noise;  // an integer below 2^24 that differs from step to step
 };
-static_assert(sizeof(AdamwScalars) == 8 * sizeof(float));
-inline constexpr ValueType adamw_scalars_type{DType::f32, 1, 8};
+static_assert(sizeof(AdamwScalars) == 9 * sizeof(float));
+inline constexpr ValueType adamw_scalars_type{DType::f32, 1, 9};
 
 // The scalars of update t; `products` have been advanced t times, t >= 1.
 AdamwScalars adamw_scalars(const AdamwSettings& settings, const AdamwProducts& products, double learning_rate);
+
+// Of the moments of rows x cols elements in 8 bits.
+ValueType packed_moment_type(std::int64_t rows, std::int64_t cols);
 
 // The same rows of four tensors; `low` only for a bf16 weight.
 struct AdamwPieces {
@@ -58,7 +63,7 @@ struct AdamwPieces {
 // Records the update of one piece: reads the newest version of each state piece and makes the next, which may lie in
 // place.
 //   grad f32 or bf16 as the weight, (rows, cols) of the tensor or of some of its rows, the piece's from grad_row_begin
-//   on clip f32 (1, 1) or absent (1); scalars f32 (1, 8) decay: false takes keep as 1 (biases, norms)
+//   on clip f32 (1, 1) or absent (1); scalars f32 (1, 9) decay: false takes keep as 1 (biases, norms)
 void adamw(Recorder& recorder, const AdamwPieces& pieces, Operand grad, std::int64_t grad_row_begin, Operand clip,
            Operand scalars, bool decay);
 

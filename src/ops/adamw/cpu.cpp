@@ -22,6 +22,18 @@ U* brought(U* write, const U* read, std::int64_t begin, std::int64_t count) {
   return write + begin;
 }
 
+AdamwScalars scalars_of(const KernelArgs& args, bool decay) {
+  AdamwScalars scalars;
+  std::memcpy(&scalars, args.read<float>(static_cast<int>(AdamwRead::scalars)), sizeof scalars);
+  if (!decay) scalars.keep = 1;
+  return scalars;
+}
+
+float clip_of(const KernelArgs& args) {
+  const auto* const clip = args.read<float>(static_cast<int>(AdamwRead::clip));
+  return clip == nullptr ? 1.0F : *clip;
+}
+
 template <typename T>
 class Adamw final : public Kernel {
  public:
@@ -47,11 +59,7 @@ class Adamw final : public Kernel {
       streams.low =
           brought(args.write<std::uint16_t>(low_write), read<std::uint16_t>(args, AdamwRead::low), begin, count);
     }
-    AdamwScalars scalars;
-    std::memcpy(&scalars, read<float>(args, AdamwRead::scalars), sizeof scalars);
-    if (!decay_) scalars.keep = 1;
-    const auto* clip = read<float>(args, AdamwRead::clip);
-    chunk_(streams, scalars, clip == nullptr ? 1.0F : *clip);
+    chunk_(streams, scalars_of(args, decay_), clip_of(args));
   }
 
  private:
@@ -64,14 +72,67 @@ class Adamw final : public Kernel {
   std::int64_t grad_begin_;
   bool decay_;
   void (*chunk_)(const AdamwStreams<T>&, const AdamwScalars&,
-                 float) = pick(&baseline::adamw_chunk<T>, &avx2::adamw_chunk<T>, &avx512::adamw_chunk<T>);
+                 float) = pick<void (*)(const AdamwStreams<T>&, const AdamwScalars&, float)>(&baseline::adamw_chunk<T>,
+                                                                                             &avx2::adamw_chunk<T>,
+                                                                                             &avx512::adamw_chunk<T>);
+};
+
+// Whole rows a task.
+template <typename T>
+class PackedAdamw final : public Kernel {
+ public:
+  explicit PackedAdamw(const KernelKey& key)
+      : rows_(key.writes[0].rows),
+        cols_(key.writes[0].cols),
+        moment_bytes_(key.writes[1].cols),
+        rows_per_task_(std::max<std::int64_t>(1, elements_per_task / cols_)),
+        grad_begin_(key.attrs.integer("row_begin") * cols_),
+        decay_(key.attrs.integer("decay") != 0) {}
+
+  std::int64_t tasks() const override { return divide_up(rows_, rows_per_task_); }
+
+  void run(std::int64_t task, const KernelArgs& args) const override {
+    const std::int64_t row = task * rows_per_task_;
+    const std::int64_t rows = std::min(rows_per_task_, rows_ - row);
+    const auto read = [&]<typename U>(U* write, AdamwRead from, std::int64_t width) {
+      return brought(write, args.read<U>(static_cast<int>(from)), row * width, rows * width);
+    };
+    PackedAdamwStreams<T> streams{
+        .weight = read(args.write<T>(0), AdamwRead::weight, cols_),
+        .exp_avg = read(args.write<std::uint8_t>(1), AdamwRead::exp_avg, moment_bytes_),
+        .exp_avg_sq = read(args.write<std::uint8_t>(2), AdamwRead::exp_avg_sq, moment_bytes_),
+        .low = nullptr,
+        .grad = args.read<T>(static_cast<int>(AdamwRead::grad)) + grad_begin_ + row * cols_,
+        .rows = rows,
+        .cols = cols_,
+    };
+    if constexpr (std::is_same_v<T, bf16_t>) {
+      streams.low = read(args.write<std::uint16_t>(low_write), AdamwRead::low, cols_);
+    }
+    chunk_(streams, scalars_of(args, decay_), clip_of(args));
+  }
+
+ private:
+  std::int64_t rows_;
+  std::int64_t cols_;
+  std::int64_t moment_bytes_;
+  std::int64_t rows_per_task_;
+  std::int64_t grad_begin_;
+  bool decay_;
+  void (*chunk_)(const PackedAdamwStreams<T>&, const AdamwScalars&, float) =
+      pick<void (*)(const PackedAdamwStreams<T>&, const AdamwScalars&, float)>(&baseline::adamw_chunk<T>,
+                                                                               &avx2::adamw_chunk<T>,
+                                                                               &avx512::adamw_chunk<T>);
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_adamw_cpu(const KernelKey& key) {
-  return with_float_type(key.writes[0].dtype,
-                         [&]<typename T>() -> std::unique_ptr<Kernel> { return std::make_unique<Adamw<T>>(key); });
+  const bool packed = key.writes[1].dtype == DType::u8;
+  return with_float_type(key.writes[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
+    if (packed) return std::make_unique<PackedAdamw<T>>(key);
+    return std::make_unique<Adamw<T>>(key);
+  });
 }
 
 }  // namespace spillway

@@ -20,7 +20,21 @@ struct AdamwStreams {
   std::int64_t count;
 };
 
+// `rows` whole rows of `cols` elements, moments as in packed.h; otherwise the same.
+template <typename T>
+struct PackedAdamwStreams {
+  T* weight;
+  std::uint8_t* exp_avg;
+  std::uint8_t* exp_avg_sq;
+  std::uint16_t* low;  // only with bf16_t
+  const T* grad;
+  std::int64_t rows;
+  std::int64_t cols;
+};
+
 }  // namespace spillway
 
 SPILLWAY_DECLARE_TARGETS(template <typename T>
                          void adamw_chunk(const AdamwStreams<T>& streams, const AdamwScalars& scalars, float clip))
+SPILLWAY_DECLARE_TARGETS(template <typename T> void adamw_chunk(const PackedAdamwStreams<T>& streams,
+                                                                const AdamwScalars& scalars, float clip))

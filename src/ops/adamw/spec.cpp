@@ -1,7 +1,9 @@
+#include <bit>
 #include <cmath>
 
 #include "base/error.h"
 #include "ops/adamw/adamw.h"
+#include "ops/adamw/packed.h"
 
 namespace spillway {
 namespace {
@@ -17,7 +19,9 @@ std::vector<ValueType> infer(const Attrs& attrs, std::span<const ValueType> read
   const std::int64_t row_begin = attrs.integer("row_begin");
   const bool split = weight.dtype == DType::bf16;
   SPILLWAY_CHECK(split || weight.dtype == DType::f32, "weight of {}", name_of(weight.dtype));
-  const ValueType moment{DType::f32, weight.rows, weight.cols};
+  const bool packed = at(reads, AdamwRead::exp_avg).dtype == DType::u8;
+  const ValueType moment =
+      packed ? packed_moment_type(weight.rows, weight.cols) : ValueType{DType::f32, weight.rows, weight.cols};
   const ValueType low_bits{DType::u16, weight.rows, weight.cols};
   SPILLWAY_CHECK(at(reads, AdamwRead::exp_avg) == moment && at(reads, AdamwRead::exp_avg_sq) == moment,
                  "moments of {} and {} rows for a weight of {}", at(reads, AdamwRead::exp_avg).rows,
@@ -56,6 +60,19 @@ Operand newest(Recorder& recorder, PieceId id) {
 
 const OpSpec adamw_spec{"adamw", infer, cost, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}}};
 
+ValueType packed_moment_type(std::int64_t rows, std::int64_t cols) { return {DType::u8, rows, packed_row_bytes(cols)}; }
+
+namespace {
+
+// The products differ in every step until they underflow, beta2's after hundreds of thousands.
+float noise_of(const AdamwProducts& products) {
+  std::uint64_t h = std::bit_cast<std::uint64_t>(products.beta1) ^ std::bit_cast<std::uint64_t>(products.beta2) * 3;
+  h = (h ^ (h >> 31)) * 0x9e3779b97f4a7c15ULL;
+  return static_cast<float>(h >> 40);
+}
+
+}  // namespace
+
 AdamwScalars adamw_scalars(const AdamwSettings& settings, const AdamwProducts& products, double learning_rate) {
   SPILLWAY_CHECK(products.beta1 < 1 && products.beta2 < 1, "beta products {} and {} before the first update",
                  products.beta1, products.beta2);
@@ -68,6 +85,7 @@ AdamwScalars adamw_scalars(const AdamwSettings& settings, const AdamwProducts& p
       .step = static_cast<float>(learning_rate / (1 - products.beta1)),
       .r = static_cast<float>(1 / std::sqrt(1 - products.beta2)),
       .eps = static_cast<float>(settings.epsilon),
+      .noise = noise_of(products),
   };
 }
 

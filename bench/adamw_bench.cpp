@@ -1,0 +1,175 @@
+// The update beside a loop that only moves the same bytes: the same streams, in place, in the same tasks on the same
+// threads, with no arithmetic but an xor. Alternated; prints GB/s (bytes read plus written) and the ratio.
+//   adamw_bench [elements=33554432] [rounds=9] [passes=2]
+#include <immintrin.h>
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "device/thread_pool.h"
+#include "ops/adamw/adamw.h"
+#include "ops/adamw/cpu.h"
+#include "training_runs.h"
+
+namespace spillway::bench {
+namespace {
+
+constexpr std::int64_t piece_elements = std::int64_t{1} << 20;
+constexpr std::int64_t task_elements = 65536;
+constexpr std::int64_t page_bytes = 2 * mib;
+
+// In huge pages where the kernel gives them, like the pages of a run.
+class Memory {
+ public:
+  explicit Memory(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes + page_bytes)) {
+    data_ = static_cast<std::byte*>(
+        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+    std::memset(data_, 0, bytes_);
+  }
+  ~Memory() { munmap(data_, bytes_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  std::byte* take(std::int64_t bytes) {
+    std::byte* const at = data_ + (-reinterpret_cast<std::intptr_t>(data_) & (page_bytes - 1)) + used_;
+    used_ += bytes;
+    return at;
+  }
+
+ private:
+  std::size_t bytes_;
+  std::byte* data_;
+  std::int64_t used_ = 0;
+};
+
+// The bytes of `count` elements from `first` on, `size` bytes each, read and where `to` exists written back.
+[[gnu::target("avx512f"), gnu::always_inline]] inline __m512i move_line(std::byte* at, bool write, __m512i mask) {
+  const __m512i line = _mm512_load_si512(at);
+  if (write) _mm512_store_si512(at, _mm512_xor_si512(line, mask));
+  return line;
+}
+
+struct Streams {
+  std::vector<std::byte*> in_place;  // a piece's
+  std::vector<int> sizes;
+  std::byte* grad;
+  int grad_size;
+};
+
+// bf16: 32 elements a round: a line of each 2-byte stream and two of each 4-byte stream. f32: two lines of each.
+[[gnu::target("avx512f")]] void move_task(const Streams& streams, std::int64_t first, std::int64_t count) {
+  __m512i mask = _mm512_setzero_si512();
+  asm volatile("" : "+v"(mask));
+  __m512i seen = _mm512_setzero_si512();
+  for (std::int64_t i = first; i < first + count; i += 32) {
+    for (std::size_t s = 0; s < streams.in_place.size(); ++s) {
+      std::byte* const at = streams.in_place[s] + i * streams.sizes[s];
+      move_line(at, true, mask);
+      if (streams.sizes[s] == 4) move_line(at + 64, true, mask);
+    }
+    std::byte* const grad = streams.grad + i * streams.grad_size;
+    seen = _mm512_or_si512(seen, move_line(grad, false, mask));
+    if (streams.grad_size == 4) seen = _mm512_or_si512(seen, move_line(grad + 64, false, mask));
+  }
+  asm volatile("" : : "v"(seen));
+}
+
+class Update {
+ public:
+  Update(DType dtype, std::int64_t elements, Memory& memory) {
+    const int size = static_cast<int>(size_of(dtype));
+    const bool split = dtype == DType::bf16;
+    const ValueType weight{dtype, piece_elements / 1024, 1024};
+    const ValueType moment{DType::f32, weight.rows, weight.cols};
+    const ValueType low = split ? ValueType{DType::u16, weight.rows, weight.cols} : ValueType{DType::u16, 0, 0};
+    KernelKey key{&adamw_spec,
+                  {{"row_begin", std::int64_t{0}}, {"decay", std::int64_t{1}}},
+                  {weight, moment, moment, low, weight, {DType::f32, 1, 1}, adamw_scalars_type},
+                  {weight, moment, moment}};
+    if (split) key.writes.push_back(low);
+    kernel_ = make_adamw_cpu(key);
+    for (std::int64_t at = 0; at < elements; at += piece_elements) {
+      Streams piece;
+      piece.sizes = split ? std::vector<int>{size, 4, 4, 2} : std::vector<int>{size, 4, 4};
+      for (const int bytes : piece.sizes) piece.in_place.push_back(memory.take(piece_elements * bytes));
+      piece.grad_size = size;
+      piece.grad = memory.take(piece_elements * size);
+      pieces_.push_back(piece);
+      bytes_ += static_cast<double>(piece_elements) * (split ? 26 : 28);
+    }
+    AdamwProducts products;
+    products.advance({});
+    scalars_ = adamw_scalars({}, products, 1e-4);
+  }
+
+  double update_rate(ThreadPool& pool, std::int64_t passes) {
+    return rate(passes, [&](Streams& piece) {
+      std::vector<std::byte*> writes = piece.in_place;
+      std::vector<const std::byte*> reads(writes.begin(), writes.end());
+      reads.resize(4, nullptr);
+      reads.insert(reads.end(), {piece.grad, reinterpret_cast<const std::byte*>(&clip_),
+                                 reinterpret_cast<const std::byte*>(&scalars_)});
+      pool.run(kernel_->tasks(), [&](int, std::int64_t task) { kernel_->run(task, {reads, writes, {}}); });
+    });
+  }
+
+  double move_rate(ThreadPool& pool, std::int64_t passes) {
+    return rate(passes, [&](Streams& piece) {
+      pool.run(piece_elements / task_elements,
+               [&](int, std::int64_t task) { move_task(piece, task * task_elements, task_elements); });
+    });
+  }
+
+ private:
+  template <typename Work>
+  double rate(std::int64_t passes, const Work& work) {
+    const auto start = std::chrono::steady_clock::now();
+    for (std::int64_t pass = 0; pass < passes; ++pass) {
+      for (Streams& piece : pieces_) work(piece);
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return static_cast<double>(passes) * bytes_ / seconds;
+  }
+
+  std::unique_ptr<Kernel> kernel_;
+  std::vector<Streams> pieces_;
+  double bytes_ = 0;
+  float clip_ = 1;
+  AdamwScalars scalars_{};
+};
+
+int bench(const Settings& settings) {
+  const std::int64_t elements = settings.integer("elements", std::int64_t{1} << 25);
+  const std::int64_t passes = settings.integer("passes", 2);
+  std::printf("%-6s %8s %14s %14s %8s\n", "dtype", "threads", "update GB/s", "mover GB/s", "ratio");
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    Memory memory(elements * 18);
+    Update update(dtype, elements, memory);
+    for (int threads = 1; threads <= static_cast<int>(std::thread::hardware_concurrency()); ++threads) {
+      ThreadPool pool(threads);
+      std::vector<double> updates, movers, ratios;
+      for (std::int64_t round = 0; round < settings.integer("rounds", 9); ++round) {
+        const double before = update.move_rate(pool, passes);
+        updates.push_back(update.update_rate(pool, passes));
+        movers.push_back((before + update.move_rate(pool, passes)) / 2);
+        ratios.push_back(updates.back() / movers.back());
+      }
+      std::printf("%-6s %8d %14.1f %14.1f %8.3f\n", std::string(name_of(dtype)).c_str(), threads, median(updates) / 1e9,
+                  median(movers) / 1e9, median(ratios));
+      std::fflush(stdout);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace spillway::bench
+
+int main(int argc, char** argv) { return spillway::bench::bench(spillway::bench::Settings(argc, argv)); }
