@@ -15,6 +15,21 @@ namespace {
 constexpr std::int64_t host_alignment_bytes = 256;
 constexpr std::int64_t storage_alignment_bytes = 4096;  // of kernels, and of direct I/O
 
+// Where in its offset read the op begins, in bytes.
+std::int64_t offset_bytes_of(const Program& program, const Op& op) {
+  if (op.spec->offset_read < 0) return 0;
+  const ValueType type = program.type_of(op.reads[static_cast<std::size_t>(op.spec->offset_read)]);
+  return op.attrs.integer_or("row_begin", 0) * type.cols * size_of(type.dtype);
+}
+
+// Ops that differ only in that offset have the same.
+Attrs attrs_of_kernel(const Op& op) {
+  if (op.spec->offset_read < 0) return op.attrs;
+  Attrs attrs;
+  for (const auto& [name, item] : op.attrs.items()) attrs.set(name, name == "row_begin" ? std::int64_t{0} : item);
+  return attrs;
+}
+
 bool is_host(const Value& value) { return value.kind == ValueKind::input || value.kind == ValueKind::output; }
 
 }  // namespace
@@ -46,7 +61,7 @@ std::int64_t HostValues::bytes_of(const Program& program) {
 }
 
 KernelKey key_of(const Program& program, const Op& op) {
-  KernelKey key{op.spec, op.attrs, {}, {}};
+  KernelKey key{op.spec, attrs_of_kernel(op), {}, {}};
   for (const Operand& read : op.reads) key.reads.push_back(program.type_of(read));
   for (const Operand& write : op.writes) key.writes.push_back(program.type_of(write));
   return key;
@@ -59,6 +74,12 @@ const Kernel& KernelCache::get(const KernelKey& key) {
   kernels_.emplace_back(key, make_cpu_kernel(key));
   scratch_bytes_ = std::max(scratch_bytes_, kernels_.back().second->scratch_bytes());
   return *kernels_.back().second;
+}
+
+std::int64_t KernelCache::compiled_products() const {
+  std::int64_t products = 0;
+  for (const auto& [key, kernel] : kernels_) products += kernel->compiled_products();
+  return products;
 }
 
 void KernelCache::make_all(const Program& program) {
@@ -79,6 +100,9 @@ BoundProgram::BoundProgram(const Program& program, const ProgramLayout& layout, 
   for (const Op& op : program.ops) {
     kernels_.push_back(&kernels.get(key_of(program, op)));
     for (const Operand& read : op.reads) reads_.push_back(address(read));
+    if (const std::int64_t offset = offset_bytes_of(program, op); offset > 0) {
+      reads_[first_read_.back() + static_cast<std::size_t>(op.spec->offset_read)] += offset;
+    }
     for (const Operand& write : op.writes) writes_.push_back(address(write));
     first_read_.push_back(static_cast<std::uint32_t>(reads_.size()));
     first_write_.push_back(static_cast<std::uint32_t>(writes_.size()));

@@ -47,6 +47,7 @@ class KernelCache {
   void make_all(const Program& program);
   std::int64_t scratch_bytes() const { return scratch_bytes_; }  // a thread needs at most this
   std::size_t size() const { return kernels_.size(); }
+  std::int64_t compiled_products() const;
 
  private:
   std::vector<std::pair<KernelKey, std::unique_ptr<Kernel>>> kernels_;

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "ops/adamw/adamw.h"
-#include "ops/adamw/packed.h"
 
 namespace spillway {
 

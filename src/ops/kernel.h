@@ -46,6 +46,8 @@ class Kernel {
   virtual ~Kernel() = default;
   virtual std::int64_t tasks() const = 0;
   virtual std::int64_t scratch_bytes() const { return 0; }  // for each thread
+  // Products compiled for it by the library.
+  virtual std::int64_t compiled_products() const { return 0; }
   // Called from several threads at once with different tasks and scratch.
   virtual void run(std::int64_t task, const KernelArgs& args) const = 0;
 };

@@ -30,6 +30,9 @@ struct OpSpec {
   // Records the ops that turn gradients of the writes into gradients of the reads. Null: not differentiable.
   void (*gradient)(Gradient& gradient) = nullptr;
   std::vector<Share> shares;
+  // The read in which attribute row_begin chooses where the op begins, or -1. Such ops share a kernel: the address of
+  // that read moves instead.
+  int offset_read = -1;
 };
 
 // The cost of an op that only moves its operands once.

@@ -18,8 +18,9 @@ namespace {
 // process: code, libraries and allocator before anything is recorded (12 MiB).
 constexpr std::int64_t process_bytes = 16 * mib;
 constexpr std::int64_t bytes_per_thread = 256 * kib;  // touched stack
-constexpr std::int64_t bytes_per_kernel = 64 * kib;   // 44 KiB: code that oneDNN generates
-constexpr std::int64_t bytes_per_op = 800;            // 580 B with its values, in Program, layout, plan and executor
+constexpr std::int64_t bytes_per_product = 64 * kib;  // 44 KiB: code that oneDNN generates
+constexpr std::int64_t bytes_per_kernel = 4 * kib;
+constexpr std::int64_t bytes_per_op = 800;  // 580 B with its values, in Program, layout, plan and executor
 constexpr std::int64_t bytes_per_value = 64;
 constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer leaves behind in the allocator
 constexpr std::int64_t staging_bytes_per_element = 9;  // a piece on its way between a file and the state
@@ -100,6 +101,7 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
   }
   std::int64_t bytes = process_bytes + largest_piece * staging_bytes_per_element + vocab_size * bytes_per_token;
   bytes += static_cast<std::int64_t>(kernels.size()) * bytes_per_kernel;
+  bytes += kernels.compiled_products() * bytes_per_product;
   bytes += threads * (bytes_per_thread + round_up(kernels.scratch_bytes(), 4096));
   for (const Program* program : programs) {
     bytes += static_cast<std::int64_t>(program->ops.size()) * bytes_per_op;

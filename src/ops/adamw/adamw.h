@@ -7,6 +7,7 @@
 // or 8 bits an element (packed.h): then m and v are what their codes say, and what is stored is rounded by chance.
 #pragma once
 
+#include "base/bytes.h"
 #include "program/record.h"
 
 namespace spillway {
@@ -48,6 +49,12 @@ inline constexpr ValueType adamw_scalars_type{DType::f32, 1, 9};
 
 // The scalars of update t; `products` have been advanced t times, t >= 1.
 AdamwScalars adamw_scalars(const AdamwSettings& settings, const AdamwProducts& products, double learning_rate);
+
+// Elements that share an exponent where moments have 8 bits, and bytes of a row of codes and exponents.
+inline constexpr std::int64_t packed_block = 64;
+constexpr std::int64_t packed_row_bytes(std::int64_t cols) {
+  return round_up(cols + divide_up(cols, packed_block), 64);
+}
 
 // Of the moments of rows x cols elements in 8 bits.
 ValueType packed_moment_type(std::int64_t rows, std::int64_t cols);

@@ -16,16 +16,9 @@
 #include <bit>
 #include <cstdint>
 
-#include "base/bytes.h"
+#include "ops/adamw/adamw.h"
 
 namespace spillway {
-
-inline constexpr std::int64_t packed_block = 64;
-
-// Bytes of a row of codes and exponents.
-constexpr std::int64_t packed_row_bytes(std::int64_t cols) {
-  return round_up(cols + divide_up(cols, packed_block), 64);
-}
 
 // 32 random bits of an element; those of exp_avg_sq follow from them.
 constexpr std::uint32_t packed_noise(std::uint32_t master, std::uint32_t m, std::uint32_t v, std::uint32_t step) {

@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "ops/adamw/adamw.h"
-#include "ops/adamw/packed.h"
 
 namespace spillway {
 namespace {
@@ -58,7 +57,8 @@ Operand newest(Recorder& recorder, PieceId id) {
 
 }  // namespace
 
-const OpSpec adamw_spec{"adamw", infer, cost, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}}};
+const OpSpec adamw_spec{
+    "adamw", infer, cost, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}}, static_cast<int>(AdamwRead::grad)};
 
 ValueType packed_moment_type(std::int64_t rows, std::int64_t cols) { return {DType::u8, rows, packed_row_bytes(cols)}; }
 

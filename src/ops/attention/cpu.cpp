@@ -138,6 +138,7 @@ class ForwardKernel : public Kernel {
 
   std::int64_t tasks() const override { return grid_.sequences * grid_.shape.kv_heads * grid_.blocks; }
   std::int64_t scratch_bytes() const override { return layout_.bytes(); }
+  std::int64_t compiled_products() const override { return 2; }
 
   void run(std::int64_t task, const KernelArgs& args) const override {
     const std::int64_t heads = grid_.sequences * grid_.shape.kv_heads;
@@ -242,6 +243,7 @@ class GradientKernel : public Kernel {
 
   std::int64_t tasks() const override { return grid_.sequences * grid_.shape.kv_heads; }
   std::int64_t scratch_bytes() const override { return layout_.bytes(); }
+  std::int64_t compiled_products() const override { return 2; }
 
   void run(std::int64_t task, const KernelArgs& args) const override {
     const std::int64_t sequence = task / grid_.shape.kv_heads;

@@ -69,7 +69,7 @@ std::vector<Operand> record_chunk(Recorder& recorder, Operand targets, const Tok
 
 }  // namespace
 
-const OpSpec cross_entropy_spec{"cross_entropy", infer, cost, nullptr, shares_of_tiles()};
+const OpSpec cross_entropy_spec{"cross_entropy", infer, cost, nullptr, shares_of_tiles(), 0};
 const OpSpec loss_sum_spec{"loss_sum", infer_sum, sum_cost, nullptr, {}};
 
 CrossEntropy cross_entropy(Recorder& recorder, Operand targets, const TokenChunk& chunk, Operand scale,

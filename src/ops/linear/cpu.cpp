@@ -23,6 +23,7 @@ class RowsKernel : public Kernel {
 
   std::int64_t tasks() const override { return product_.tasks(); }
   std::int64_t scratch_bytes() const override { return layout_.bytes(); }
+  std::int64_t compiled_products() const override { return product_.compiled_products(); }
 
   void run(std::int64_t task, const KernelArgs& args) const override {
     const bool has_bias = product_.shape().has_bias;
@@ -63,6 +64,7 @@ class WeightGradientKernel : public Kernel {
 
   std::int64_t tasks() const override { return product_.tasks(); }
   std::int64_t scratch_bytes() const override { return layout_.bytes(); }
+  std::int64_t compiled_products() const override { return product_.compiled_products(); }
 
   void run(std::int64_t task, const KernelArgs& args) const override {
     const std::byte* const x = row_of(args.reads[0], x_type_, row_begin_);

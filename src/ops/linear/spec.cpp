@@ -108,8 +108,12 @@ void differentiate_linear(Gradient& gradient) {
 
 }  // namespace
 
-const OpSpec linear_spec = {
-    .name = "linear", .infer = &infer_linear, .cost = &cost_of_rows, .gradient = &differentiate_linear, .shares = {}};
+const OpSpec linear_spec = {.name = "linear",
+                            .infer = &infer_linear,
+                            .cost = &cost_of_rows,
+                            .gradient = &differentiate_linear,
+                            .shares = {},
+                            .offset_read = 0};
 const OpSpec linear_dx_spec = {.name = "linear_dx",
                                .infer = &infer_linear_dx,
                                .cost = &cost_of_rows,
@@ -119,7 +123,8 @@ const OpSpec linear_dw_spec = {.name = "linear_dw",
                                .infer = &infer_linear_dw,
                                .cost = &cost_of_dw,
                                .gradient = nullptr,
-                               .shares = {{.write = 0, .read = 2}}};
+                               .shares = {{.write = 0, .read = 2}},
+                               .offset_read = 0};
 
 LinearRows linear_rows(const Attrs& attrs, const ValueType& x) {
   const LinearRows rows{.begin = attrs.integer_or("row_begin", 0), .count = attrs.integer_or("row_count", x.rows)};

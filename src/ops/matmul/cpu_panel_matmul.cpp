@@ -74,6 +74,13 @@ MatmulPart PanelMatmul::part(std::int64_t task) const {
   return {row, std::min(panel_rows_, shape_.m - row), 0, shape_.n};
 }
 
+std::int64_t PanelMatmul::compiled_products() const {
+  std::int64_t count = 0;
+  for (const auto& of_panel : products_)
+    count += std::count_if(of_panel, of_panel + 2, [](const auto& p) { return p != nullptr; });
+  return count;
+}
+
 std::int64_t PanelMatmul::copied_row_stride() const {
   // A line more than k, rounded up: rows a power of two apart would share few sets of the cache.
   return tiles_ ? round_up(shape_.k, 64) + 32 : shape_.k;

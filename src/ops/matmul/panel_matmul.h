@@ -29,6 +29,7 @@ class PanelMatmul {
   // The grid depends on the shape alone.
   std::int64_t tasks() const { return tiles_ ? tiles_->tasks() : divide_up(shape_.m, panel_rows_); }
   MatmulPart part(std::int64_t task) const;
+  std::int64_t compiled_products() const;  // by the library
   std::int64_t most_part_rows() const { return part(0).rows; }
   // Distance at which rows of A that are copied for a part are best laid down, in elements: `a_stride` of run.
   std::int64_t copied_row_stride() const;
