@@ -27,6 +27,7 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
                    KernelCache& kernels, const ExecutorOptions& options)
     : layout_(layout),
       options_(options),
+      events_(options.recorder, layout, plans_),
       trail_(layout.bundles.size(), static_cast<std::size_t>(plans.front().pages)),
       lanes_(std::make_unique<Lanes>()) {
   PagePoolOptions pool;
@@ -86,8 +87,9 @@ RunReport Executor::run(const Plan& plan) {
   throw_failure();
   end_visit(0);
   const std::shared_ptr<const Following> following = enter(*waits);
+  events_.begin(following);
   RunReport report;
-  report.traffic = traffic_of(plan);
+  count_traffic(plan, report);
   leave(plan, *following);
   {
     const std::lock_guard lock(lanes_->mutex);
@@ -103,6 +105,7 @@ RunReport Executor::run(const Plan& plan) {
     wait_until_idle();
   }
   throw_failure();
+  events_.end(*following);
   report.seconds = seconds_since(start);
   return report;
 }
@@ -155,20 +158,19 @@ void Executor::leave(const Plan& plan, const Following& following) {
 }
 
 // In the order of the plan a read comes after the write it needs.
-Traffic Executor::traffic_of(const Plan& plan) {
-  Traffic traffic;
+void Executor::count_traffic(const Plan& plan, RunReport& report) {
   for (const Instr& instr : plan.instrs) {
     if (instr.kind == Instr::Kind::run) continue;
     const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
     const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
-    if (instr.kind == Instr::Kind::write) {
-      traffic.write_bytes += bytes;
-      on_disk_[index_of(bundle)] = true;
-    } else if (on_disk_[index_of(bundle)]) {
-      traffic.read_bytes += bytes;
-    }
+    const bool writes = instr.kind == Instr::Kind::write;
+    if (!writes && !on_disk_[index_of(bundle)]) continue;
+    on_disk_[index_of(bundle)] = true;
+    (writes ? report.traffic.write_bytes : report.traffic.read_bytes) += bytes;
+    if (options_.tags.empty()) continue;
+    Traffic& of_tag = report.traffic_by_tag[static_cast<std::size_t>(options_.tags[index_of(bundle)])];
+    (writes ? of_tag.write_bytes : of_tag.read_bytes) += bytes;
   }
-  return traffic;
 }
 
 void Executor::run_compute(const Following& following, RunReport& report) {
@@ -178,10 +180,12 @@ void Executor::run_compute(const Following& following, RunReport& report) {
   std::atomic<std::int64_t>& done = lanes_->done[static_cast<std::size_t>(LaneId::compute)];
   for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::compute)]) {
     const Instr& instr = plan.instrs[index_of(id)];
-    wait_for(following.wait_of(id), report);
+    wait_for(following, id, report);
     delays.maybe_sleep();
-    for (const StayId stay : instr.begins) begin_stay(following, stay);
+    for (const StayId stay : instr.begins) begin_stay(following, id, stay);
+    events_.op_begin(following, id, instr.op);
     run_op(program, instr.op);
+    events_.op_end(following, id, instr.op);
     const std::int64_t count = done.fetch_add(1) + 1;
     if (count >= lanes_->wake_at.load()) {
       lanes_->wake_at = never;
@@ -199,7 +203,7 @@ void Executor::run_op(const BoundProgram& program, OpId op) {
   });
 }
 
-void Executor::begin_stay(const Following& following, StayId id) {
+void Executor::begin_stay(const Following& following, InstrId instr, StayId id) {
   const Stay& stay = following.waits->plan().stays[index_of(id)];
   const std::int64_t address = layout_.bundles[index_of(stay.bundle)].address;
   for (std::size_t i = 0; i < stay.pages.size(); ++i) {
@@ -207,6 +211,7 @@ void Executor::begin_stay(const Following& following, StayId id) {
     pool_->attach(page, address + static_cast<std::int64_t>(i) * layout_.page_bytes);
     if (options_.poison) pool_->fill(page, poison);
   }
+  events_.stay_begin(following, instr, id);
 }
 
 bool Executor::reached(const LaneClock& clock) const {
@@ -216,7 +221,14 @@ bool Executor::reached(const LaneClock& clock) const {
   return true;
 }
 
-void Executor::wait_for(const LaneClock& clock, RunReport& report) {
+LaneClock Executor::done() const {
+  LaneClock clock{};
+  for (std::size_t lane = 0; lane < lane_count; ++lane) clock[lane] = lanes_->done[lane].load();
+  return clock;
+}
+
+void Executor::wait_for(const Following& following, InstrId id, RunReport& report) {
+  const LaneClock clock = following.wait_of(id);
   if (reached(clock)) {
     if (lanes_->failed.load()) throw_failure();
     return;
@@ -226,8 +238,10 @@ void Executor::wait_for(const LaneClock& clock, RunReport& report) {
     const std::uint32_t seen = lanes_->events.load();
     if (lanes_->failed.load()) throw_failure();
     if (reached(clock)) break;
+    events_.waits(following, id, clock, done());
     lanes_->events.wait(seen);
   }
+  events_.waited(following, id);
   report.stalled_seconds += seconds_since(start);
 }
 

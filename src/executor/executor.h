@@ -17,6 +17,7 @@
 #include "device/page_pool.h"
 #include "device/thread_pool.h"
 #include "executor/kernel_table.h"
+#include "executor/run_events.h"
 #include "plan/trail.h"
 #include "store/io.h"
 #include "store/slot_file.h"
@@ -31,16 +32,19 @@ struct ExecutorOptions {
   bool verify_reads = false;                      // check what is read of state against what was written
   IoOptions io;
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io = {};  // a failing disk, for tests
-  bool poison = false;           // fill pages with NaN before a stay begins on them
-  std::uint64_t delay_seed = 0;  // not 0: sleep at random before instructions, to shake the lanes
+  bool poison = false;                // fill pages with NaN before a stay begins on them
+  std::uint64_t delay_seed = 0;       // not 0: sleep at random before instructions, to shake the lanes
+  EventRecorder* recorder = nullptr;  // is told what happens, and outlives the executor; null: nobody
+  std::vector<MemoryTag> tags = {};   // by bundle: what it holds, for the report; may be empty
 };
 
 // What one run of a plan did.
 struct RunReport {
   // Bytes of its moves, some of which may still be under way; what was never written is zero and not read.
   Traffic traffic;
-  double seconds = 0;          // until its ops were done
-  double stalled_seconds = 0;  // compute waited for disk
+  std::array<Traffic, memory_tag_count> traffic_by_tag{};  // the same, where the executor was given tags
+  double seconds = 0;                                      // until its ops were done
+  double stalled_seconds = 0;                              // compute waited for disk
 };
 
 class Executor {
@@ -84,12 +88,13 @@ class Executor {
 
   std::shared_ptr<const Following> enter(const PlanWaits& waits);
   void leave(const Plan& plan, const Following& following);
-  Traffic traffic_of(const Plan& plan);
+  void count_traffic(const Plan& plan, RunReport& report);
   void run_compute(const Following& following, RunReport& report);
   void run_op(const BoundProgram& program, OpId op);
-  void begin_stay(const Following& following, StayId id);
+  void begin_stay(const Following& following, InstrId instr, StayId id);
   bool reached(const LaneClock& clock) const;
-  void wait_for(const LaneClock& clock, RunReport& report);
+  void wait_for(const Following& following, InstrId id, RunReport& report);
+  LaneClock done() const;
   void throw_failure();
   void fail(std::exception_ptr failure);
   void wait_until_idle();
@@ -117,6 +122,7 @@ class Executor {
   void verify_slots(BundleId bundle) const;
   void drop_replaced(BundleId bundle);
   void keep_replaced(BundleId bundle);
+  int disk_of(BundleId bundle) const;
   std::byte* data(BundleId bundle) const { return pool_->address(layout_.bundles[index_of(bundle)].address); }
 
   const Layout& layout_;
@@ -129,6 +135,7 @@ class Executor {
   AlignedBytes scratch_;  // scratch_bytes_ for each thread
   std::int64_t scratch_bytes_ = 0;
   std::vector<PlanWaits> plans_;
+  RunEvents events_;
   Trail trail_;
 
   struct InMemory {

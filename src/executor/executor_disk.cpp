@@ -135,16 +135,18 @@ void Executor::start_move(LaneId lane) {
     moves.plans.pop_front();
     moves.next = 0;
   }
-  for (const StayId stay : instr.begins) begin_stay(*following, stay);
+  for (const StayId stay : instr.begins) begin_stay(*following, id, stay);
   const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
   const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
-  const auto number = static_cast<std::uint64_t>(lanes_->done[l].load()) + moves.started.size();
-  const std::uint64_t tag = (number & 0x7fffffffU) << 1 | (lane == LaneId::write ? 1U : 0U);
-  moves.started.push_back({following, id, bundle, 0, bytes, false});
+  const std::int64_t number = lanes_->done[l].load() + std::ssize(moves.started);
+  const std::uint64_t tag = (static_cast<std::uint64_t>(number) & 0x7fffffffU) << 1 | (lane == LaneId::write ? 1U : 0U);
+  moves.started.push_back({following, id, bundle, number, RunEvents::nowhere, 0, bytes, false});
   ++moves.under_way;
   Move& move = moves.started.back();
+  if (lane == LaneId::write) replace_slots(bundle);
+  move.disk = disk_of(bundle);
+  events_.submit(lane, *following, id, bundle, move.disk, moves.under_way);
   if (lane == LaneId::write) {
-    replace_slots(bundle);
     move.parts_left = submit(bundle, IoRequest::Kind::write, tag);
   } else if (bundle_slots_[index_of(bundle)].empty()) {  // never written: zero
     std::memset(data(bundle), 0, static_cast<std::size_t>(bytes));
@@ -172,6 +174,7 @@ void Executor::end_move(LaneId lane, Move& move) {
     return;
   }
   if (lane == LaneId::write) drop_replaced(move.bundle);
+  events_.complete(lane, *move.of, move.instr, move.bundle, move.disk, move.number);
   move.complete = true;
   std::int64_t done = lanes_->done[l].load();
   for (; !moves.started.empty() && moves.started.front().complete; ++done) moves.started.pop_front();
@@ -180,6 +183,11 @@ void Executor::end_move(LaneId lane, Move& move) {
 }
 
 // --- Slots ---
+
+int Executor::disk_of(BundleId bundle) const {
+  const auto& slots = bundle_slots_[index_of(bundle)];
+  return slots.empty() ? RunEvents::nowhere : slots_->location(slots.front()).file;
+}
 
 // A new version goes to new slots; the old ones stand until it is complete. A local bundle has one place.
 void Executor::replace_slots(BundleId bundle) {

@@ -38,6 +38,8 @@ void Executor::write_out(BundleId bundle) {
 }
 
 void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
+  const LaneId lane = kind == IoRequest::Kind::read ? LaneId::read : LaneId::write;
+  events_.visit_begin(lane, bundle, disk_of(bundle));
   std::int32_t left = submit(bundle, kind, 0);
   std::int64_t left_bytes = layout_.bundles[index_of(bundle)].bytes;
   IoCompletion failed;
@@ -56,6 +58,7 @@ void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
     if (kind == IoRequest::Kind::write) keep_replaced(bundle);
     throw slots_->failure(slot, kind, failed);
   }
+  events_.visit_end(lane, bundle, disk_of(bundle));
   if (kind == IoRequest::Kind::read) verify_slots(bundle);
 }
 

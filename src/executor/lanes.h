@@ -41,6 +41,8 @@ struct Executor::Move {
   std::shared_ptr<const Following> of;
   InstrId instr = InstrId::none;
   BundleId bundle = BundleId::none;
+  std::int64_t number = 0;      // in its lane, of all plans
+  int disk = -1;                // the first it is on; -1: it is nowhere yet
   std::int32_t parts_left = 0;  // requests under way
   std::int64_t bytes_left = 0;
   bool complete = false;

@@ -110,7 +110,7 @@ Trail::Trail(std::size_t bundles, std::size_t pages)
     : bundles_(bundles), page_accessed_(pages), page_left_(pages, -1) {}
 
 Following Trail::follow(const PlanWaits& waits, std::span<const std::vector<PageId>> held) {
-  Following following{&waits, lay_pages(waits, held), base_, {}};
+  Following following{&waits, lay_pages(waits, held), base_, {}, ++runs_};
   for (const PlanWaits::First& first : waits.firsts_) {
     following.firsts.push_back(wait_of(waits, first, following.physical));
   }

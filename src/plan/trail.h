@@ -66,6 +66,7 @@ struct Following {
   std::vector<PageId> physical;   // by page of the plan
   LaneClock base{};               // instructions of all plans before it
   std::vector<LaneClock> firsts;  // by PlanWaits::firsts_: what they wait for of earlier plans
+  std::int64_t number = 0;        // of the run, from 1
 
   // Everything that must be done before the instruction starts, in the clock of all plans.
   LaneClock wait_of(InstrId id) const;
@@ -89,6 +90,7 @@ class Trail {
   std::vector<std::int64_t> page_left_;  // by physical page: the last instruction of all that touched it
   LaneClock base_{};
   std::int64_t instrs_ = 0;
+  std::int64_t runs_ = 0;
 };
 
 }  // namespace spillway

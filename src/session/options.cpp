@@ -116,6 +116,8 @@ std::vector<Option> options_of(TrainOptions& o) {
        "auto: what output_dir holds, if anything; none: start anew; or a checkpoint folder", &o.resume_from_checkpoint},
       {"allow_numeric_change", checkpoint_group, "resume on a processor or library that rounds differently",
        &o.allow_numeric_change},
+      {"trace", run_group, "write a trace of the last steps to this file, for Perfetto or chrome://tracing", &o.trace},
+      {"trace_steps", run_group, "steps that the trace keeps", &o.trace_steps, {.least = 1, .most = 1000}},
   };
   add_machine_rows(rows, o);
   rows.push_back(
@@ -133,6 +135,8 @@ std::vector<Option> options_of(TrainOptions& o) {
   rows.push_back({"huge_pages", hidden, "ask for huge pages", &o.huge_pages});
   rows.push_back({"poison", hidden, "fill memory with NaN before use", &o.poison});
   rows.push_back({"delay_seed", hidden, "random delays in the lanes; 0: none", &o.delay_seed, at_least(0)});
+  rows.push_back({"telemetry", hidden, "record events: flight record, live view, totals of a step", &o.telemetry});
+  rows.push_back({"event_log", hidden, "write every event to this file before it counts; empty: no", &o.event_log});
   return rows;
 }
 

@@ -40,6 +40,8 @@ struct TrainOptions {
   std::vector<std::string> eval_data;
   std::int64_t eval_steps = 0;  // 0: once, after the last step
   std::int64_t logging_steps = 1;
+  std::string trace;             // file for a trace of the last steps
+  std::int64_t trace_steps = 5;  // that it keeps
 
   std::int64_t save_steps = 0;        // commit every so many steps; 0: as often as costs little; -1: never
   std::int64_t save_total_limit = 1;  // commits kept
@@ -64,6 +66,8 @@ struct TrainOptions {
   bool huge_pages = true;
   bool poison = false;          // fill pages with NaN before use
   std::int64_t delay_seed = 0;  // 0: no random delays in the lanes
+  bool telemetry = true;        // record events
+  std::string event_log;        // every event is first written to this file
 
   bool operator==(const TrainOptions&) const = default;
 };

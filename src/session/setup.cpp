@@ -23,6 +23,7 @@ constexpr std::int64_t bytes_per_kernel = 4 * kib;
 constexpr std::int64_t bytes_per_op = 800;  // 580 B with its values, in Program, layout, plan and executor
 constexpr std::int64_t bytes_per_value = 64;
 constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer leaves behind in the allocator
+constexpr std::int64_t watch_bytes_per_op = 300;       // its part of the catalog
 constexpr std::int64_t staging_bytes_per_element = 9;  // a piece on its way between a file and the state
 
 std::int64_t default_budget_bytes() {
@@ -111,6 +112,19 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
   return round_up(bytes, mib);
 }
 
+RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices) {
+  std::int64_t ops = 0;
+  for (const Program* program : programs) ops = std::max(ops, std::ssize(program->ops));
+  return ring_capacities_for(ops, choices.ring_steps);
+}
+
+// The flight record, which is mapped, and the catalog, with the text that is made of it.
+static std::int64_t watch_bytes_for(std::span<const Program* const> programs, const RunChoices& choices) {
+  std::int64_t ops = 0;
+  for (const Program* program : programs) ops += std::ssize(program->ops);
+  return round_up(ring_bytes_for(rings_for(programs, choices)) + ops * watch_bytes_per_op, mib);
+}
+
 std::int64_t PlannedPrograms::peak_memory_bytes() const {
   return fits() ? machine.fixed_bytes + plans.front().pages * layout.page_bytes : 0;
 }
@@ -124,6 +138,7 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   Machine& machine = planned.machine;
   machine.budget_bytes = choices.budget_bytes;
   machine.fixed_bytes = fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size);
+  if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
   machine.page_bytes = planned.layout.page_bytes;
   const std::int64_t smallest = smallest_pages(planned.layout);
   std::int64_t in_memory = 0;
@@ -198,6 +213,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     one.micro_batches = 1;
     evaluation = record_evaluation(model, one);
   }
+  if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
   planned = plan_programs(programs(), model.state(), choices, kernels, config.model.vocab_size, given.page_size_bytes);
 }
 

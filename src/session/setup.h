@@ -15,6 +15,7 @@
 #include "plan/plan.h"
 #include "session/model_files.h"
 #include "session/options.h"
+#include "telemetry/event_recorder.h"
 
 namespace spillway {
 
@@ -24,6 +25,7 @@ struct RunChoices {
   int threads = 1;
   std::int64_t budget_bytes = 0;
   std::vector<std::filesystem::path> spill_dirs;
+  std::int64_t ring_steps = 0;  // steps whose events the rings hold; 0: nothing is recorded
 };
 
 // `notes` gains a sentence for each choice a user should know of.
@@ -34,6 +36,9 @@ RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t m
 // What of the budget is not pages, for these Programs: a function of them alone, so that `plan` and the run agree.
 std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
                              int threads, std::int64_t vocab_size);
+
+// The rings for these Programs' events.
+RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices);
 
 // Programs over one State, laid out and planned for one budget. Plans are in the order of the Programs; the first one
 // settles the boundary that all share.

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -11,11 +12,12 @@
 #include "session/checkpoints.h"
 #include "session/data.h"
 #include "session/feed.h"
+#include "session/run_catalog.h"
 #include "session/run_control.h"
 #include "session/session.h"
 #include "session/setup.h"
 #include "telemetry/metrics.h"
-#include "telemetry/time_left.h"
+#include "telemetry/run_watch.h"
 
 namespace spillway {
 namespace {
@@ -40,15 +42,32 @@ std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, s
 class TrainingRun {
  public:
   TrainingRun(TrainingSetup& setup, TrainObserver& observer, RunControl& control)
-      : setup_(setup), options_(setup.options), observer_(observer), control_(control), checkpoints_(setup, observer) {}
+      : setup_(setup),
+        options_(setup.options),
+        watch_(observer),
+        control_(control),
+        checkpoints_(setup, watch_.observer()) {}
 
   void run() {
     const auto start = SteadyClock::now();
     require_fit(setup_.planned, training_advice);
     checkpoints_.claim();
     require_space(options_.output_dir, setup_.folder.tensor_bytes());
+    watch_.open(watch_options());
+    try {
+      train(start);
+    } catch (...) {
+      watch_.failed();
+      throw;
+    }
+    watch_.finished();
+  }
+
+ private:
+  void train(SteadyClock::time_point start) {
+    watch_.begin(RunPhase::load);
     read_data();
-    for (const std::string& note : setup_.notes) observer_.note(note);
+    for (const std::string& note : setup_.notes) observer().note(note);
     checkpoints_.find(identity());
     state_ = checkpoints_.begin();
     if (state_.step > total_steps_)
@@ -56,20 +75,38 @@ class TrainingRun {
                       state_.step);
     open_executor();
     MetricsFile metrics(std::filesystem::path(options_.output_dir) / "metrics.jsonl", state_.step);
-    observer_.started(summary());
+    watch_.end(RunPhase::load);
+    observer().started(summary());
+    watch_.begin(RunPhase::train);
     while (state_.step < total_steps_ && control_.stop == 0) {
       StepRecord record = train_step(state_.step);
       if (evaluation_is_due(record.step)) record.eval_loss = evaluate();
       metrics.write(record);
-      observer_.step(record);
+      observer().step(record);
       checkpoints_.after_step(*executor_, state_);
     }
+    executor_->drain();
+    watch_.end(RunPhase::train);
     if (state_.step == total_steps_) save();
-    observer_.finished({state_.step == total_steps_ ? options_.output_dir : std::string(), state_.step,
-                        std::chrono::duration<double>(SteadyClock::now() - start).count(), peak_rss_bytes()});
+    executor_.reset();  // and its memory, before the trace takes some
+    write_run_trace();
+    observer().finished({state_.step == total_steps_ ? options_.output_dir : std::string(), state_.step,
+                         std::chrono::duration<double>(SteadyClock::now() - start).count(), peak_rss_bytes()});
   }
 
- private:
+  TrainObserver& observer() { return watch_.observer(); }
+
+  WatchOptions watch_options() const {
+    return {options_.telemetry, rings_for(setup_.planned.programs, setup_.choices), options_.output_dir,
+            options_.event_log};
+  }
+
+  void write_run_trace() {
+    if (options_.trace.empty() || watch_.recorder() == nullptr) return;
+    write_trace_file(options_.trace, watch_.catalog(), events_of(*watch_.recorder()),
+                     {"spillway train " + options_.output_dir + ", measured", options_.trace_steps});
+  }
+
   // What this run is; where it stands follows.
   RunState identity() const {
     RunState state;
@@ -87,8 +124,10 @@ class TrainingRun {
   }
 
   void save() {
+    watch_.begin(RunPhase::save);
     ExecutorSource source(*executor_, setup_.model.state());
     save_model(source, setup_.model, &setup_.planned.layout, setup_.folder, setup_.files, options_.output_dir);
+    watch_.end(RunPhase::save);
   }
 
   void read_data() {
@@ -119,9 +158,13 @@ class TrainingRun {
     execution.delay_seed = static_cast<std::uint64_t>(options_.delay_seed);
     execution.io.allow_uring = options_.allow_uring;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
+    execution.recorder = watch_.recorder();
+    execution.tags = bundle_tags(setup_.planned, setup_.model.state());
+    constexpr std::array<std::string_view, 2> plan_names{"train", "evaluate"};
+    watch_.describe(catalog_of(setup_.planned, setup_.model.state(), plan_names));
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
-    observer_.note(executor_->describe_io());
-    observer_.note("products: " + matmul_numeric_key());
+    observer().note(executor_->describe_io());
+    observer().note("products: " + matmul_numeric_key());
     executor_->settle(plan(training_program), plan(training_program).entry);
     if (checkpoints_.resumes()) {
       checkpoints_.restore(*executor_);
@@ -170,6 +213,7 @@ class TrainingRun {
 
   StepRecord train_step(std::int64_t step) {
     const auto start = SteadyClock::now();
+    watch_.step_begins(step + 1, total_steps_);
     const std::int64_t targets = feed_->fill(state_.sequences, state_.sequences + feed_->sequences());
     const double rate = learning_rate_at(options_, step, total_steps_);
     state_.products.advance(settings());
@@ -195,7 +239,15 @@ class TrainingRun {
     record.rss_bytes = rss_bytes();
     record.disk_read_bytes = report.traffic.read_bytes;
     record.disk_write_bytes = report.traffic.write_bytes;
-    record.seconds_left = time_left_.after_step(record.step_seconds, total_steps_ - record.step);
+    watch_.step_ended(record, training_program, evaluations_left(record.step));
+    if (record.totals) {
+      record.stall_seconds =
+          std::accumulate(record.totals->wait_seconds.begin(), record.totals->wait_seconds.end(), 0.0);
+      for (std::size_t tag = 0; tag < memory_tag_count; ++tag) {
+        record.totals->read_bytes[tag] = report.traffic_by_tag[tag].read_bytes;
+        record.totals->write_bytes[tag] = report.traffic_by_tag[tag].write_bytes;
+      }
+    }
     if (!std::isfinite(record.loss) || !std::isfinite(record.grad_norm)) {
       throw UserError(
           "step {}: loss is {} and the gradient norm {}; training has diverged: lower learning_rate, or set "
@@ -214,7 +266,16 @@ class TrainingRun {
     return step == total_steps_ || (options_.eval_steps > 0 && step % options_.eval_steps == 0);
   }
 
+  // After step `step`, the one that is due then included.
+  std::int64_t evaluations_left(std::int64_t step) const {
+    if (!setup_.evaluation) return 0;
+    if (options_.eval_steps <= 0) return 1;
+    const std::int64_t regular = total_steps_ / options_.eval_steps - (step - 1) / options_.eval_steps;
+    return regular + (total_steps_ % options_.eval_steps == 0 ? 0 : 1);
+  }
+
   double evaluate() {
+    watch_.begin(RunPhase::evaluate);
     double loss = 0;
     std::int64_t targets = 0;
     for (std::int64_t at = 0; at < eval_windows_->count(); at += eval_feed_->sequences()) {
@@ -222,12 +283,13 @@ class TrainingRun {
       executor_->run(plan(evaluation_program));
       loss += read_double(*executor_, evaluation_program, setup_.evaluation->loss);
     }
+    watch_.end(RunPhase::evaluate);
     return loss / static_cast<double>(targets);
   }
 
   TrainingSetup& setup_;
   const TrainOptions& options_;
-  TrainObserver& observer_;
+  RunWatch watch_;  // outlives the executor, which writes to its recorder
   RunControl& control_;
   RunCheckpoints checkpoints_;
   RunState state_;  // after the latest step
@@ -239,7 +301,6 @@ class TrainingRun {
   std::optional<Executor> executor_;
   std::optional<BatchFeed> feed_;
   std::optional<BatchFeed> eval_feed_;
-  TimeLeft time_left_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "telemetry/recorder.h"
+#include "telemetry/event_recorder.h"
 
 namespace spillway {
 
@@ -19,16 +19,16 @@ class EventSink {
   EventSink& operator=(const EventSink&) = delete;
   virtual ~EventSink() = default;
 
-  // Events of one source, in its order; sources follow each other in any order. Never called by two threads at once,
-  // but by the thread that runs the training (at the end of a step) or by the one that watches it (some times a
-  // second). `lost` events before these were overwritten unread. Must be quick and must not throw.
-  virtual void take(EventSource source, std::span<const Event> events, std::uint64_t lost) = 0;
+  // Events by time. (What two threads did at one instant may come in either order.) Never called by two threads at
+  // once, but by the thread that runs the training (at the end of a step) or by the one that watches it (some times a
+  // second). `lost` events were overwritten unread. Must be quick and must not throw.
+  virtual void take(std::span<const Event> events, std::uint64_t lost) = 0;
 };
 
 // Reads the rings of a recorder and hands what is new to every sink.
 class EventReader {
  public:
-  explicit EventReader(const Recorder& recorder) : recorder_(recorder) {}
+  explicit EventReader(const EventRecorder& recorder) : recorder_(recorder) {}
 
   // The sink outlives the reader. Any thread.
   void attach(EventSink& sink);
@@ -36,7 +36,7 @@ class EventReader {
   void read();
 
  private:
-  const Recorder& recorder_;
+  const EventRecorder& recorder_;
   std::mutex mutex_;
   std::vector<EventSink*> sinks_;
   std::array<std::uint64_t, event_source_count> next_{};

@@ -40,13 +40,13 @@ enum class EventKind : std::uint8_t {
   // `subject` is the op.
   op_begin,
   op_end,
-  // The compute lane waits: `lane` and `other` are the lane and the instruction waited for; `subject` is its bundle.
-  // A wait whose cause changes ends and begins anew.
+  // Instruction `instr` of the compute lane waits: `lane` is the lane waited for, `value` the number of the move in
+  // that lane, from 0 and over all runs, and `subject` its bundle. A wait whose cause changes ends and begins anew.
   wait_begin,
   wait_end,
   // `subject` is the bundle, `value` its bytes, `disk` where it goes or comes from. move_submit: `other` is how many
-  // moves of the lane are under way, itself included. A move of what was never written has `disk` no_disk: its bytes
-  // are zero and not read.
+  // moves of the lane are under way, itself included. move_complete: `other` is its number in the lane, from 0 and over
+  // all runs. A read of what was never written has `disk` no_disk: its bytes are zero and not read.
   move_submit,
   move_complete,
   // Pages are attached to a bundle's address: `subject` is the bundle, `value` bytes of its pages.
@@ -111,7 +111,7 @@ struct Event {
   std::uint8_t plan = 0;        // index in the Catalog
   std::uint8_t disk = no_disk;  // index of the spill directory
   std::uint16_t rank = 0;       // of the process; always 0 on one machine
-  std::uint16_t reserved = 0;
+  std::uint16_t run = 0;        // number of the run of a plan, its low bits
 
   bool operator==(const Event&) const = default;
 };

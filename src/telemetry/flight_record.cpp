@@ -93,7 +93,7 @@ FlightFile::FlightFile(const std::filesystem::path& path, const RingCapacities& 
   h.start_wall_ns = wall_ns();
   h.start_ns = monotonic_ns();
   h.rings_bytes = ring_bytes_for(capacities);
-  recorder_ = std::make_unique<Recorder>(memory_ + header_bytes, capacities);
+  recorder_ = std::make_unique<EventRecorder>(memory_ + header_bytes, capacities);
   h.magic = magic;
 }
 
@@ -147,7 +147,7 @@ FlightRecord read_flight(const std::filesystem::path& given) {
   record.total_steps = header.total_steps;
   record.committed_step = header.committed_step;
   record.committed_ns = header.committed_ns;
-  const Recorder rings = Recorder::over(file.data + FlightFile::header_bytes);
+  const EventRecorder rings = EventRecorder::over(file.data + FlightFile::header_bytes);
   for (std::size_t source = 0; source < event_source_count; ++source) {
     rings.ring(static_cast<EventSource>(source)).read(0, record.events);
   }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "telemetry/catalog.h"
-#include "telemetry/recorder.h"
+#include "telemetry/event_recorder.h"
 
 namespace spillway {
 
@@ -38,7 +38,7 @@ struct FlightHeader {
   std::atomic<std::int64_t> committed_ns{0};     // when it became durable, on the events' clock
 };
 
-// The writer. Owns the mapping; its Recorder is used by the run.
+// The writer. Owns the mapping; its EventRecorder is used by the run.
 class FlightFile {
  public:
   // Makes the file, or replaces the one that is there. Throws DeviceError.
@@ -48,7 +48,7 @@ class FlightFile {
   ~FlightFile();
 
   void describe(const Catalog& catalog);  // throws DeviceError
-  Recorder& recorder() { return *recorder_; }
+  EventRecorder& recorder() { return *recorder_; }
   void step_done(std::int64_t step, std::int64_t total_steps);
   void committed(std::int64_t step);
   void ended(FlightEnd end) { header().end = end; }
@@ -62,7 +62,7 @@ class FlightFile {
   int descriptor_ = -1;
   std::byte* memory_ = nullptr;
   std::int64_t bytes_ = 0;
-  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<EventRecorder> recorder_;
 };
 
 // What a file holds; of a run that may still be going on.

@@ -69,7 +69,7 @@ FlightState state_of(const std::vector<Event>& events) {
     if (e.kind == EventKind::move_submit) state.moves.push_back(e);
     if (e.kind == EventKind::move_complete) {
       std::erase_if(state.moves, [&](const Event& move) {
-        return move.plan == e.plan && move.instr == e.instr && move.lane == e.lane && move.step == e.step;
+        return move.run == e.run && move.instr == e.instr && move.lane == e.lane;
       });
     }
   }

@@ -1,4 +1,4 @@
-// How long a run still takes, from the steps it has made.
+// How long a run still takes, from the steps and evaluations it has made.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,17 @@
 
 namespace spillway {
 
-// The median of the latest steps times the steps that remain. The first step is left out: it pays for warming up.
+// The median of the latest steps times the steps that remain, and the latest evaluation times those that remain. What a
+// step spends on its commit is part of it. The first step is left out: it pays for warming up.
 class TimeLeft {
  public:
-  // Returns nothing until enough steps are known to be believed.
-  std::optional<double> after_step(double step_seconds, std::int64_t steps_left);
+  void after_step(double step_seconds);
+  void after_evaluation(double seconds) { evaluation_seconds_ = seconds; }
+
+  // Nothing until enough steps are known to be believed, and one evaluation where any but the last remain.
+  std::optional<double> seconds(std::int64_t steps_left, std::int64_t evaluations_left) const;
+  // Of the latest steps; nothing until it can be believed.
+  std::optional<double> median() const;
 
   static constexpr std::size_t believable_steps = 3;
   static constexpr std::size_t window_steps = 51;
@@ -20,6 +26,7 @@ class TimeLeft {
   std::vector<double> latest_seconds_;  // a ring of window_steps
   std::size_t next_ = 0;
   bool first_ = true;
+  std::optional<double> evaluation_seconds_;
 };
 
 }  // namespace spillway

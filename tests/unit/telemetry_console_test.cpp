@@ -81,19 +81,29 @@ TEST(Console, SecondsAsPeopleSayThem) {
 
 TEST(TimeLeft, IsTheMedianOnceBelievable) {
   TimeLeft left;
-  EXPECT_FALSE(left.after_step(100, 9).has_value());  // the first warms up
-  EXPECT_FALSE(left.after_step(1, 8).has_value());
-  EXPECT_FALSE(left.after_step(1, 7).has_value());
-  EXPECT_EQ(left.after_step(50, 6), 6.0);
-  EXPECT_EQ(left.after_step(1, 0), 0.0);
+  left.after_step(100);  // the first warms up
+  left.after_step(1);
+  left.after_step(1);
+  EXPECT_FALSE(left.seconds(7, 0).has_value());
+  left.after_step(50);
+  EXPECT_EQ(left.seconds(6, 0), 6.0);
+  EXPECT_EQ(left.seconds(0, 0), 0.0);
+}
+
+TEST(TimeLeft, CountsEvaluations) {
+  TimeLeft left;
+  for (int i = 0; i < 5; ++i) left.after_step(2);
+  EXPECT_EQ(left.seconds(3, 1), 6.0);  // the last one alone is not worth waiting for
+  EXPECT_FALSE(left.seconds(3, 2).has_value());
+  left.after_evaluation(10);
+  EXPECT_EQ(left.seconds(3, 2), 26.0);
 }
 
 TEST(TimeLeft, FollowsAChangeOfPace) {
   TimeLeft left;
-  for (int i = 0; i < 200; ++i) left.after_step(1, 10);
-  std::optional<double> seconds;
-  for (std::size_t i = 0; i < TimeLeft::window_steps; ++i) seconds = left.after_step(2, 10);
-  EXPECT_EQ(seconds, 20.0);
+  for (int i = 0; i < 200; ++i) left.after_step(1);
+  for (std::size_t i = 0; i < TimeLeft::window_steps; ++i) left.after_step(2);
+  EXPECT_EQ(left.seconds(10, 0), 20.0);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <set>
 #include <thread>
 
+#include "telemetry/event_recorder.h"
 #include "telemetry/event_sink.h"
-#include "telemetry/recorder.h"
 
 namespace spillway {
 namespace {
@@ -99,12 +99,12 @@ TEST(EventRing, WhatIsReadWhileItIsWrittenIsWhole) {
   writer.join();
 }
 
-TEST(Recorder, EachSourceHasItsRing) {
-  Recorder recorder(ring_capacities_for(10, 1));
+TEST(EventRecorder, EachSourceHasItsRing) {
+  EventRecorder recorder(ring_capacities_for(10, 1));
   recorder.set_step(3);
   recorder.step_begin();
-  recorder.op_begin({3, 1}, 7, 5);
-  recorder.move_submit({3, 1}, 8, EventLane::read, 4, 4096, 0, 2);
+  recorder.op_begin({3, 1, 9}, 7, 5);
+  recorder.move_submit({3, 1, 9}, 8, EventLane::read, 4, 4096, 0, 2);
   recorder.commit(EventSource::commit, 2, CommitStage::durable, 99);
   recorder.counter(EventSource::background, 3, CounterKind::rss_bytes, 1234);
   std::vector<Event> events;
@@ -114,6 +114,7 @@ TEST(Recorder, EachSourceHasItsRing) {
   EXPECT_EQ(events[0].step, 3);
   EXPECT_EQ(events[1].subject, 5);
   EXPECT_EQ(events[1].plan, 1);
+  EXPECT_EQ(events[1].run, 9);
   EXPECT_EQ(events[2].value, 4096);
   EXPECT_EQ(events[2].lane, EventLane::read);
   EXPECT_EQ(events[2].disk, 0);
@@ -124,13 +125,13 @@ TEST(Recorder, EachSourceHasItsRing) {
 
 TEST(EventReader, EverySinkGetsEveryEventOnce) {
   struct Counting : EventSink {
-    void take(EventSource, std::span<const Event> events, std::uint64_t lost) override {
+    void take(std::span<const Event> events, std::uint64_t lost) override {
       seen += events.size();
       EXPECT_EQ(lost, 0U);
     }
     std::size_t seen = 0;
   };
-  Recorder recorder(ring_capacities_for(10, 1));
+  EventRecorder recorder(ring_capacities_for(10, 1));
   Counting a;
   Counting b;
   EventReader reader(recorder);

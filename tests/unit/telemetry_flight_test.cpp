@@ -60,16 +60,16 @@ TEST(FlightRecord, TellsWhatAKilledProcessWasDoing) {
   if (child == 0) {
     FlightFile flight(path, ring_capacities_for(10, 1));
     flight.describe(small_catalog());
-    Recorder& recorder = flight.recorder();
+    EventRecorder& recorder = flight.recorder();
     flight.step_done(1, 5);
     flight.committed(1);
     recorder.set_step(2);
     recorder.step_begin();
-    recorder.plan_begin({2, 0}, 2);
-    recorder.move_submit({2, 0}, 1, EventLane::read, 0, 8192, 0, 1);
-    recorder.op_begin({2, 0}, 0, 0);
-    recorder.op_end({2, 0}, 0, 0);
-    recorder.op_begin({2, 0}, 1, 1);
+    recorder.plan_begin({2, 0, 2}, 2);
+    recorder.move_submit({2, 0, 2}, 1, EventLane::read, 0, 8192, 0, 1);
+    recorder.op_begin({2, 0, 2}, 0, 0);
+    recorder.op_end({2, 0, 2}, 0, 0);
+    recorder.op_begin({2, 0, 2}, 1, 1);
     ::kill(::getpid(), SIGKILL);
   }
   int status = 0;

@@ -1,4 +1,4 @@
-#include "telemetry/recorder.h"
+#include "telemetry/event_recorder.h"
 
 #include <unistd.h>
 
@@ -39,9 +39,9 @@ std::int64_t ring_bytes_for(const RingCapacities& capacities) {
   return bytes;
 }
 
-void Recorder::Free::operator()(std::byte* memory) const { operator delete (memory, std::align_val_t{alignment}); }
+void EventRecorder::Free::operator()(std::byte* memory) const { operator delete (memory, std::align_val_t{alignment}); }
 
-Recorder::Recorder(std::byte* memory, const RingCapacities& capacities) {
+EventRecorder::EventRecorder(std::byte* memory, const RingCapacities& capacities) {
   auto* heads = reinterpret_cast<EventRing::Head*>(memory);
   for (std::size_t source = 0; source < event_source_count; ++source) {
     EventRing::Head& head = *new (heads + source) EventRing::Head();
@@ -52,15 +52,15 @@ Recorder::Recorder(std::byte* memory, const RingCapacities& capacities) {
   rings_ = over(memory).rings_;
 }
 
-Recorder::Recorder(const RingCapacities& capacities) {
+EventRecorder::EventRecorder(const RingCapacities& capacities) {
   const auto bytes = static_cast<std::size_t>(ring_bytes_for(capacities));
   own_.reset(static_cast<std::byte*>(operator new (bytes, std::align_val_t{alignment})));
   std::memset(own_.get(), 0, bytes);
-  rings_ = Recorder(own_.get(), capacities).rings_;
+  rings_ = EventRecorder(own_.get(), capacities).rings_;
 }
 
-Recorder Recorder::over(std::byte* memory) {
-  Recorder recorder;
+EventRecorder EventRecorder::over(std::byte* memory) {
+  EventRecorder recorder;
   auto* heads = reinterpret_cast<EventRing::Head*>(memory);
   std::byte* events = memory + ring_heads_bytes;
   for (std::size_t source = 0; source < event_source_count; ++source) {
@@ -70,10 +70,10 @@ Recorder Recorder::over(std::byte* memory) {
   return recorder;
 }
 
-void Recorder::step_end(double loss) { host(EventKind::step_end, -1, std::bit_cast<std::int64_t>(loss)); }
+void EventRecorder::step_end(double loss) { host(EventKind::step_end, -1, std::bit_cast<std::int64_t>(loss)); }
 
-void Recorder::move_submit(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
-                           std::uint8_t disk, std::int32_t under_way) {
+void EventRecorder::move_submit(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
+                                std::uint8_t disk, std::int32_t under_way) {
   write(EventSource::disk, {.time_ns = monotonic_ns(),
                             .value = bytes,
                             .step = run.step,
@@ -83,24 +83,27 @@ void Recorder::move_submit(RunTag run, std::int32_t instr, EventLane lane, std::
                             .kind = EventKind::move_submit,
                             .lane = lane,
                             .plan = run.plan,
-                            .disk = disk});
+                            .disk = disk,
+                            .run = run.run});
 }
 
-void Recorder::move_complete(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
-                             std::uint8_t disk) {
+void EventRecorder::move_complete(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle,
+                                  std::int64_t bytes, std::uint8_t disk, std::int64_t number) {
   write(EventSource::disk, {.time_ns = monotonic_ns(),
                             .value = bytes,
                             .step = run.step,
                             .instr = instr,
                             .subject = bundle,
+                            .other = static_cast<std::int32_t>(number),
                             .kind = EventKind::move_complete,
                             .lane = lane,
                             .plan = run.plan,
-                            .disk = disk});
+                            .disk = disk,
+                            .run = run.run});
 }
 
-void Recorder::stay_begin(EventSource source, EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle,
-                          std::int64_t bytes) {
+void EventRecorder::stay_begin(EventSource source, EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle,
+                               std::int64_t bytes) {
   write(source, {.time_ns = monotonic_ns(),
                  .value = bytes,
                  .step = run.step,
@@ -108,10 +111,11 @@ void Recorder::stay_begin(EventSource source, EventLane lane, RunTag run, std::i
                  .subject = bundle,
                  .kind = EventKind::stay_begin,
                  .lane = lane,
-                 .plan = run.plan});
+                 .plan = run.plan,
+                 .run = run.run});
 }
 
-void Recorder::commit(EventSource source, std::int32_t step, CommitStage stage, std::int64_t bytes) {
+void EventRecorder::commit(EventSource source, std::int32_t step, CommitStage stage, std::int64_t bytes) {
   write(source, {.time_ns = monotonic_ns(),
                  .value = bytes,
                  .step = step,
@@ -120,7 +124,7 @@ void Recorder::commit(EventSource source, std::int32_t step, CommitStage stage, 
                  .lane = EventLane::commit});
 }
 
-void Recorder::note(EventSource source, std::int32_t step, NoteKind kind, std::int64_t value) {
+void EventRecorder::note(EventSource source, std::int32_t step, NoteKind kind, std::int64_t value) {
   write(source, {.time_ns = monotonic_ns(),
                  .value = value,
                  .step = step,
@@ -128,7 +132,7 @@ void Recorder::note(EventSource source, std::int32_t step, NoteKind kind, std::i
                  .kind = EventKind::note});
 }
 
-void Recorder::counter(EventSource source, std::int32_t step, CounterKind kind, std::int64_t value) {
+void EventRecorder::counter(EventSource source, std::int32_t step, CounterKind kind, std::int64_t value) {
   write(source, {.time_ns = monotonic_ns(),
                  .value = value,
                  .step = step,
@@ -136,8 +140,7 @@ void Recorder::counter(EventSource source, std::int32_t step, CounterKind kind, 
                  .kind = EventKind::counter});
 }
 
-void Recorder::log(EventSource source, Event event) const {
-  event.reserved = static_cast<std::uint16_t>((static_cast<unsigned>(source) + 1) << 8);
+void EventRecorder::log(const Event& event) const {
   const ssize_t written = ::write(log_, &event, sizeof event);
   SPILLWAY_CHECK(written == static_cast<ssize_t>(sizeof event), "the log of events took {} bytes", written);
 }

@@ -26,17 +26,18 @@ std::int64_t ring_bytes_for(const RingCapacities& capacities);
 struct RunTag {
   std::int32_t step = 0;
   std::uint8_t plan = 0;
+  std::uint16_t run = 0;
 };
 
 // The calls that name a source are for the one thread that is it; op_*, wait_*, step_*, plan_* and phase_* are for the
 // compute thread, move_* for the disk thread.
-class Recorder {
+class EventRecorder {
  public:
   // Over memory of ring_bytes_for(capacities), 64-byte aligned and zero, which outlives it; or over memory of its own.
-  Recorder(std::byte* memory, const RingCapacities& capacities);
-  explicit Recorder(const RingCapacities& capacities);
+  EventRecorder(std::byte* memory, const RingCapacities& capacities);
+  explicit EventRecorder(const RingCapacities& capacities);
   // Reads rings that another recorder wrote: capacities are in their heads.
-  static Recorder over(std::byte* memory);
+  static EventRecorder over(std::byte* memory);
 
   // The step that runs of a plan begun from now on belong to. Of the compute thread.
   void set_step(std::int32_t step) { step_ = step; }
@@ -51,17 +52,17 @@ class Recorder {
 
   void op_begin(RunTag run, std::int32_t instr, std::int32_t op) { op_event(EventKind::op_begin, run, instr, op); }
   void op_end(RunTag run, std::int32_t instr, std::int32_t op) { op_event(EventKind::op_end, run, instr, op); }
-  // `instr` waits for instruction `awaited` of `lane`, a move of `bundle`.
-  void wait_begin(RunTag run, std::int32_t instr, EventLane lane, std::int32_t awaited, std::int32_t bundle) {
-    wait_event(EventKind::wait_begin, run, instr, lane, awaited, bundle);
+  // `instr` waits for move `number` of `lane`, of `bundle`.
+  void wait_begin(RunTag run, std::int32_t instr, EventLane lane, std::int64_t number, std::int32_t bundle) {
+    wait_event(EventKind::wait_begin, run, instr, lane, number, bundle);
   }
-  void wait_end(RunTag run, std::int32_t instr, EventLane lane, std::int32_t awaited, std::int32_t bundle) {
-    wait_event(EventKind::wait_end, run, instr, lane, awaited, bundle);
+  void wait_end(RunTag run, std::int32_t instr, EventLane lane, std::int64_t number, std::int32_t bundle) {
+    wait_event(EventKind::wait_end, run, instr, lane, number, bundle);
   }
   void move_submit(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
                    std::uint8_t disk, std::int32_t under_way);
   void move_complete(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
-                     std::uint8_t disk);
+                     std::uint8_t disk, std::int64_t number);
   void stay_begin(EventSource source, EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle,
                   std::int64_t bytes);
 
@@ -71,19 +72,18 @@ class Recorder {
 
   const EventRing& ring(EventSource source) const { return rings_[static_cast<std::size_t>(source)]; }
 
-  // For tests of the flight record: every event is first written to this descriptor, with the number of its source in
-  // the high byte of `reserved`. -1: none.
+  // For tests of the flight record: every event is first written to this descriptor, in one call. -1: none.
   void set_log(int descriptor) { log_ = descriptor; }
 
  private:
-  Recorder() = default;
+  EventRecorder() = default;
 
   void write(EventSource source, const Event& event) {
     if (log_ >= 0) [[unlikely]]
-      log(source, event);
+      log(event);
     rings_[static_cast<std::size_t>(source)].write(event);
   }
-  void log(EventSource source, Event event) const;
+  void log(const Event& event) const;
 
   void host(EventKind kind, std::int32_t subject, std::int64_t value) {
     write(EventSource::compute,
@@ -95,7 +95,8 @@ class Recorder {
                                  .step = run.step,
                                  .kind = kind,
                                  .lane = EventLane::compute,
-                                 .plan = run.plan});
+                                 .plan = run.plan,
+                                 .run = run.run});
   }
   void op_event(EventKind kind, RunTag run, std::int32_t instr, std::int32_t op) {
     write(EventSource::compute, {.time_ns = monotonic_ns(),
@@ -104,18 +105,20 @@ class Recorder {
                                  .subject = op,
                                  .kind = kind,
                                  .lane = EventLane::compute,
-                                 .plan = run.plan});
+                                 .plan = run.plan,
+                                 .run = run.run});
   }
-  void wait_event(EventKind kind, RunTag run, std::int32_t instr, EventLane lane, std::int32_t awaited,
+  void wait_event(EventKind kind, RunTag run, std::int32_t instr, EventLane lane, std::int64_t number,
                   std::int32_t bundle) {
     write(EventSource::compute, {.time_ns = monotonic_ns(),
+                                 .value = number,
                                  .step = run.step,
                                  .instr = instr,
                                  .subject = bundle,
-                                 .other = awaited,
                                  .kind = kind,
                                  .lane = lane,
-                                 .plan = run.plan});
+                                 .plan = run.plan,
+                                 .run = run.run});
   }
 
   struct Free {

@@ -1,0 +1,224 @@
+#include "telemetry/trace.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "telemetry/memory_by_tag.h"
+#include "telemetry/trace_json.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::size_t most_names = 8;  // of the bundles that an op touches
+
+using Key = std::pair<std::uint16_t, std::int32_t>;  // a run's instruction
+using MoveKey = std::pair<EventLane, std::int32_t>;  // a lane's move, by number
+
+// Slices of one track, in order.
+class Tracks {
+ public:
+  explicit Tracks(const Catalog& catalog) : catalog_(catalog) {}
+
+  void take(const Event& e) {
+    switch (e.kind) {
+      case EventKind::step_begin: step_ = e; break;
+      case EventKind::step_end:
+        if (step_) slices.push_back(step_slice(*step_, e));
+        step_.reset();
+        break;
+      case EventKind::op_begin: op_ = e; break;
+      case EventKind::op_end:
+        if (op_ && op_->instr == e.instr && op_->run == e.run) end_op(*op_, e);
+        op_.reset();
+        break;
+      case EventKind::wait_begin: wait_ = e; break;
+      case EventKind::wait_end:
+        if (wait_) end_wait(*wait_, e);
+        wait_.reset();
+        break;
+      case EventKind::move_submit: submitted_[{e.run, e.instr}] = e; break;
+      case EventKind::move_complete: end_move(e); break;
+      case EventKind::commit:
+        instants.push_back(
+            {TraceTrack::commit, e.time_ns,
+             fmt::format("commit of step {}: {}", e.step, name_of(static_cast<CommitStage>(e.subject)))});
+        break;
+      case EventKind::note:
+        instants.push_back({TraceTrack::compute, e.time_ns, std::string(name_of(static_cast<NoteKind>(e.subject)))});
+        break;
+      default: break;
+    }
+  }
+
+  void finish() {
+    end_phase();
+    // Each track in the order of time: steps are known only at their end.
+    std::stable_sort(slices.begin(), slices.end(), [](const TraceSlice& a, const TraceSlice& b) {
+      return std::pair(a.track, a.begin_ns) < std::pair(b.track, b.begin_ns);
+    });
+  }
+
+  std::vector<TraceSlice> slices;
+  std::vector<TraceInstant> instants;
+  std::vector<TraceFlow> flows;
+  std::vector<TraceMove> moves;
+
+ private:
+  static TraceSlice step_slice(const Event& begin, const Event& end) {
+    const double loss = std::bit_cast<double>(end.value);
+    TraceSlice slice{TraceTrack::step, begin.time_ns, end.time_ns, fmt::format("step {}", begin.step), "step", {}};
+    slice.arguments = fmt::format("\"step\": {}", begin.step);
+    if (std::isfinite(loss)) slice.arguments += fmt::format(", \"loss\": {}", loss);
+    return slice;
+  }
+
+  void end_op(const Event& begin, const Event& end) {
+    const CatalogOp* op = catalog_.op(begin.plan, begin.subject);
+    const std::string phase(catalog_.phase_of(begin.plan, begin.subject));
+    TraceSlice slice{
+        TraceTrack::compute, begin.time_ns, end.time_ns, catalog_.describe_op(begin.plan, begin.subject), phase, {}};
+    slice.arguments = fmt::format("\"step\": {}, \"instr\": {}, \"op\": {}, \"phase\": {}", begin.step, begin.instr,
+                                  begin.subject, trace_text(phase));
+    if (op != nullptr) {
+      if (op->layer >= 0) slice.arguments += fmt::format(", \"layer\": {}", op->layer);
+      if (op->micro_batch >= 0) slice.arguments += fmt::format(", \"micro_batch\": {}", op->micro_batch);
+    }
+    slice.arguments += touched(begin);
+    slices.push_back(std::move(slice));
+    if (phase_.category != phase) end_phase();
+    if (phase_.category.empty()) phase_ = {TraceTrack::phase, begin.time_ns, end.time_ns, phase, phase, {}};
+    phase_.end_ns = end.time_ns;
+    end_flows(begin);
+  }
+
+  // What the op touches: bundles by name, and their bytes.
+  std::string touched(const Event& begin) const {
+    const CatalogPlan* plan = catalog_.plan(begin.plan);
+    if (plan == nullptr || begin.instr < 0 || static_cast<std::size_t>(begin.instr) >= plan->instrs.size()) return {};
+    std::int64_t bytes = 0;
+    std::string names;
+    std::size_t count = 0;
+    for (const std::int32_t stay : plan->instrs[static_cast<std::size_t>(begin.instr)].stays) {
+      const CatalogBundle* bundle = catalog_.bundle(plan->stays[static_cast<std::size_t>(stay)].bundle);
+      if (bundle == nullptr) continue;
+      bytes += bundle->bytes;
+      if (count++ < most_names) names += (names.empty() ? "" : "; ") + bundle->what;
+    }
+    if (count > most_names) names += fmt::format("; {} more", count - most_names);
+    return fmt::format(", \"bytes\": {}, \"touches\": {}", bytes, trace_text(names));
+  }
+
+  void end_wait(const Event& begin, const Event& end) {
+    TraceSlice slice{TraceTrack::compute,
+                     begin.time_ns,
+                     end.time_ns,
+                     "wait for " + catalog_.describe_move(begin.lane, begin.subject),
+                     "wait",
+                     {}};
+    slice.arguments = fmt::format("\"step\": {}, \"instr\": {}, \"lane\": {}", begin.step, begin.instr,
+                                  trace_text(name_of(begin.lane)));
+    slices.push_back(std::move(slice));
+    awaited_.push_back(begin);
+  }
+
+  void end_move(const Event& e) {
+    const auto found = submitted_.find({e.run, e.instr});
+    if (found == submitted_.end()) return;  // begun before the first event we have
+    const Event submit = found->second;
+    submitted_.erase(found);
+    const TraceTrack track = e.lane == EventLane::read ? TraceTrack::read : TraceTrack::write;
+    std::int64_t& free_ns = e.lane == EventLane::read ? read_free_ns_ : write_free_ns_;
+    const std::int64_t begin_ns = std::clamp(free_ns, submit.time_ns, e.time_ns);
+    free_ns = e.time_ns;
+    const CatalogBundle* bundle = catalog_.bundle(e.subject);
+    TraceSlice slice{track,
+                     begin_ns,
+                     e.time_ns,
+                     bundle == nullptr ? catalog_.describe_bundle(e.subject) : bundle->what,
+                     bundle == nullptr ? "move" : std::string(name_of(bundle->tag)),
+                     {}};
+    slice.arguments = fmt::format("\"step\": {}, \"instr\": {}, \"bundle\": {}, \"bytes\": {}, \"queued_ms\": {:.3f}",
+                                  e.step, e.instr, e.subject, e.disk == no_disk ? 0 : e.value,
+                                  static_cast<double>(begin_ns - submit.time_ns) * 1e-6);
+    if (e.disk != no_disk) slice.arguments += fmt::format(", \"disk\": {}", e.disk);
+    slices.push_back(std::move(slice));
+    if (e.disk != no_disk) moves.push_back({track, begin_ns, e.time_ns, e.value});
+    move_ends_[{e.lane, e.other}] = {begin_ns, e.time_ns};
+  }
+
+  // Arrows from the moves that this op waited for.
+  void end_flows(const Event& op) {
+    for (const Event& wait : awaited_) {
+      if (wait.instr != op.instr || wait.run != op.run) continue;
+      const auto move = move_ends_.find({wait.lane, static_cast<std::int32_t>(wait.value)});
+      if (move == move_ends_.end()) continue;
+      const TraceTrack track = wait.lane == EventLane::read ? TraceTrack::read : TraceTrack::write;
+      flows.push_back({track, std::max(move->second.first, move->second.second - 1), op.time_ns});
+    }
+    awaited_.clear();
+  }
+
+  void end_phase() {
+    if (!phase_.category.empty()) slices.push_back(phase_);
+    phase_ = {};
+  }
+
+  const Catalog& catalog_;
+  std::optional<Event> step_;
+  std::optional<Event> op_;
+  std::optional<Event> wait_;
+  std::vector<Event> awaited_;  // waits since the last op
+  std::map<Key, Event> submitted_;
+  std::map<MoveKey, std::pair<std::int64_t, std::int64_t>> move_ends_;  // begin and end of its slice
+  TraceSlice phase_;
+  std::int64_t read_free_ns_ = 0;
+  std::int64_t write_free_ns_ = 0;
+};
+
+// From the first step that is wanted and whole on.
+std::span<const Event> window_of(std::span<const Event> events, std::int64_t steps) {
+  std::vector<std::size_t> begins;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (events[i].kind == EventKind::step_begin) begins.push_back(i);
+  }
+  if (begins.empty() || steps <= 0) return events;
+  const auto wanted = std::min(static_cast<std::size_t>(steps), begins.size());
+  return events.subspan(begins[begins.size() - wanted]);
+}
+
+}  // namespace
+
+void write_trace(const Catalog& catalog, std::span<const Event> all, const TraceOptions& options,
+                 const std::function<void(std::string_view text)>& out) {
+  const std::span<const Event> events = window_of(all, options.steps);
+  TraceJson json(out, events.empty() ? 0 : events.front().time_ns, options.name);
+  Tracks tracks(catalog);
+  MemoryByTag memory(catalog);
+  for (const Event& event : all.first(static_cast<std::size_t>(events.data() - all.data()))) memory.take(event);
+  std::int64_t used = -1;
+  for (const Event& event : events) {
+    tracks.take(event);
+    memory.take(event);
+    if (memory.used_bytes() != used && memory.used_bytes() <= catalog.arena_bytes) {
+      used = memory.used_bytes();
+      json.memory(event.time_ns, memory.bytes());
+    }
+    if (event.kind == EventKind::counter) {
+      json.counter(event.time_ns, name_of(static_cast<CounterKind>(event.subject)), event.value);
+    }
+  }
+  tracks.finish();
+  for (const TraceSlice& slice : tracks.slices) json.slice(slice);
+  for (const TraceInstant& instant : tracks.instants) json.instant(instant);
+  for (const TraceFlow& flow : tracks.flows) json.flow(flow);
+  json.bandwidth(TraceTrack::read, tracks.moves);
+  json.bandwidth(TraceTrack::write, tracks.moves);
+  json.end();
+}
+
+}  // namespace spillway

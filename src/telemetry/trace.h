@@ -1,0 +1,26 @@
+// Events as a trace: the JSON that Perfetto and chrome://tracing open (the "Trace Event Format"). The events of a run
+// that was measured and those of one that was simulated give the same tracks, so both open side by side.
+//
+// Tracks: step, phase, compute, disk read, disk write, commit; counters for memory by tag, for the disk's bandwidth and
+// for resident memory. On a disk's track a move begins when the disk is free for it: moves of a lane are served in
+// turn, and `queued_ms` says how long it lay there before.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "telemetry/catalog.h"
+
+namespace spillway {
+
+struct TraceOptions {
+  std::string name = {};   // of the process in the viewer: "spillway train out, measured"
+  std::int64_t steps = 0;  // only the last so many; 0: all there are
+};
+
+// `events` by time. Hands the text over in pieces.
+void write_trace(const Catalog& catalog, std::span<const Event> events, const TraceOptions& options,
+                 const std::function<void(std::string_view text)>& out);
+
+}  // namespace spillway

@@ -1,0 +1,73 @@
+// The pieces of a trace, written as JSON.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "telemetry/events.h"
+
+namespace spillway {
+
+enum class TraceTrack : std::uint8_t { step = 1, phase, compute, read, write, commit };
+
+struct TraceSlice {
+  TraceTrack track = TraceTrack::compute;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  std::string name = {};
+  std::string category = {};
+  std::string arguments = {};  // members of a JSON object
+};
+
+struct TraceInstant {
+  TraceTrack track = TraceTrack::compute;
+  std::int64_t time_ns = 0;
+  std::string name = {};
+};
+
+// From a slice of `from` that encloses from_ns to one of the compute track that begins at to_ns.
+struct TraceFlow {
+  TraceTrack from = TraceTrack::read;
+  std::int64_t from_ns = 0;
+  std::int64_t to_ns = 0;
+};
+
+struct TraceMove {
+  TraceTrack track = TraceTrack::read;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  std::int64_t bytes = 0;
+};
+
+std::string trace_text(std::string_view text);  // with its quotes
+
+class TraceJson {
+ public:
+  // Times are written from `zero_ns` on.
+  TraceJson(const std::function<void(std::string_view text)>& out, std::int64_t zero_ns, std::string_view name);
+
+  void slice(const TraceSlice& slice);
+  void instant(const TraceInstant& instant);
+  void flow(const TraceFlow& flow);
+  void memory(std::int64_t time_ns, const std::array<std::int64_t, memory_tag_count>& bytes);
+  void counter(std::int64_t time_ns, std::string_view name, std::int64_t value);
+  // The bytes of the track's moves, spread over their time, by hundredths of a second.
+  void bandwidth(TraceTrack track, std::span<const TraceMove> moves);
+  void end();
+
+ private:
+  void put(const std::string& event);
+  std::string time_of(std::int64_t time_ns) const;
+
+  const std::function<void(std::string_view text)>& out_;
+  std::int64_t zero_ns_;
+  std::int64_t flows_ = 0;
+  bool first_ = true;
+};
+
+}  // namespace spillway
