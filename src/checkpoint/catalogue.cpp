@@ -78,9 +78,14 @@ std::vector<Candidate> candidates_of(const std::vector<Places>& files, const Slo
 
 FoundManifest find_manifest(const SlotStore& slots, const CommitEntry& entry) {
   const std::string name = name_of(entry);
+  if (entry.file < 0 || entry.file >= slots.file_count() || entry.manifest_bytes < 1) {
+    throw DeviceError("{}: its catalogue says {} bytes in file {} of {}: the files were mixed up", name,
+                      entry.manifest_bytes, entry.file, slots.file_count());
+  }
   const SlotId first = slots.slot_at(entry.file, entry.index);
-  if (first == SlotId::none || entry.manifest_bytes < 1) {
-    throw DeviceError("{}: its manifest lies beyond the end of file {}: the file was cut short", name, entry.file);
+  if (first == SlotId::none) {
+    throw DeviceError("{}: its manifest lies beyond the end of '{}': the file was cut short", name,
+                      slots.path(entry.file).string());
   }
   FoundManifest found =
       read_manifest_slots(slots, first, entry.manifest_bytes, entry.manifest_checksum, entry.generation, name);

@@ -39,6 +39,11 @@ class SimulatedDisk::Calls final : public DiskCalls {
 class SimulatedDisk::Engine final : public IoEngine {
  public:
   explicit Engine(SimulatedDisk& disk) : disk_(disk) {}
+  ~Engine() override {
+    for (const Active& active : active_) {
+      if (active.request.kind == IoRequest::Kind::write) disk_.complete(descriptor_of(active.request), active.number);
+    }
+  }
 
   int add_file(int descriptor) override {
     descriptors_.push_back(descriptor);
@@ -116,6 +121,12 @@ SimulatedDisk::~SimulatedDisk() {
     }
     close(file.descriptor);
   }
+}
+
+void SimulatedDisk::set_faults(const SimulatedFaults& faults) {
+  const std::lock_guard lock(mutex_);
+  faults_ = faults;
+  operations_ = 0;
 }
 
 DiskCalls& SimulatedDisk::calls() { return *calls_; }

@@ -32,8 +32,11 @@ class SimulatedDisk {
   SimulatedDisk(const SimulatedDisk&) = delete;
   SimulatedDisk& operator=(const SimulatedDisk&) = delete;
 
+  // From now on; operations are counted from 0 again.
+  void set_faults(const SimulatedFaults& faults);
   DiskCalls& calls();
-  // Requests end in any order, when somebody waits for them; until then a flush does not cover them.
+  // Requests end in any order, when somebody waits for them or at the end of the engine; until then a flush does not
+  // cover them.
   std::unique_ptr<IoEngine> make_engine();
 
   // The power goes: of every write that was not flushed any subset of its sectors of 512 bytes reaches the file. From

@@ -39,14 +39,14 @@ class Lives {
 
   // One process: opens what is there, checks it, goes on for some steps, and dies. Returns the operations it made.
   std::int64_t live(const Death& death, int steps) {
-    SimulatedDisk disk(random_(), {.crash_at = death.at_operation,
-                                   .fail_at = death.fail_at,
-                                   .error = death.error,
-                                   .fail_after = death.fail_after,
-                                   .short_share = death.short_share});
-    const std::unique_ptr<IoEngine> engine = disk.make_engine();
+    SimulatedDisk& disk = powered_disk();
+    disk.set_faults({.crash_at = death.at_operation,
+                     .fail_at = death.fail_at,
+                     .error = death.error,
+                     .fail_after = death.fail_after,
+                     .short_share = death.short_share});
     try {
-      train(disk, *engine, death, steps);
+      train(disk, death, steps);
     } catch (const DeviceError& error) {
       EXPECT_TRUE(disk.crashed() || death.fail_at >= 0 || death.at_point) << error.what();
     }
@@ -61,16 +61,23 @@ class Lives {
       EXPECT_EQ(durable_step_, 0);
       return;
     }
-    const auto slots = SlotStore::open(sets.front());
+    SimulatedDisk& disk = powered_disk();
+    disk.set_faults({});
+    const auto slots = SlotStore::open(sets.front(), &disk.calls());
     take_up(*slots, read_catalogue(*slots));
   }
 
-  std::int64_t step() const { return step_; }
-
  private:
-  void train(SimulatedDisk& disk, IoEngine& engine, const Death& death, int steps) {
-    std::unique_ptr<SlotStore> slots = open_or_make(disk.calls());
-    slots->attach(engine);
+  // The disk outlives processes; after a power loss there is another one.
+  SimulatedDisk& powered_disk() {
+    if (!disk_ || disk_->crashed()) disk_ = std::make_unique<SimulatedDisk>(random_());
+    return *disk_;
+  }
+
+  void train(SimulatedDisk& disk, const Death& death, int steps) {
+    const std::unique_ptr<SlotStore> slots = open_or_make(disk.calls());
+    const std::unique_ptr<IoEngine> engine = disk.make_engine();
+    slots->attach(*engine);
     const OpenedCatalogue opened = read_catalogue(*slots);
     take_up(*slots, opened);
     if (testing::Test::HasFatalFailure()) return;
@@ -85,7 +92,7 @@ class Lives {
     };
     CommittingRun run(world_, *slots, opened, options);
     try {
-      for (int i = 0; i < steps; ++i) step_once(run, engine);
+      for (int i = 0; i < steps; ++i) step_once(run, *engine);
       run.committer().wait();
     } catch (const DeviceError&) {
       durable_step_ = durable;
@@ -141,6 +148,7 @@ class Lives {
   Setting setting_;
   std::mt19937_64 random_;
   ScratchFolder folder_{ScratchFolder::in_memory()};
+  std::unique_ptr<SimulatedDisk> disk_;
   CommitWorld world_;
   std::map<std::int64_t, Versions> history_ = {{0, Versions(4, 0)}};
   std::int64_t step_ = 0;
