@@ -36,15 +36,33 @@ Attend attend_within(Recorder& recorder, const ModelConfig& config, std::int64_t
   };
 }
 
-// The model from ids to the final norm, all micro-batches through each part before the next. `run_part` records one
-// part for one micro-batch.
+// The model from ids to the final norm, some micro-batches through each part before the next.
 class Body {
  public:
   Body(Recorder& recorder, const Model& model, Phase phase, std::vector<Tokens> tokens, Attend attend)
-      : recorder_(recorder), model_(model), phase_(phase), tokens_(std::move(tokens)), attend_(std::move(attend)) {}
+      : recorder_(recorder),
+        model_(model),
+        phase_(phase),
+        tokens_(std::move(tokens)),
+        attend_(std::move(attend)),
+        x_(tokens_.size()) {}
 
+  std::size_t micro_batches() const { return tokens_.size(); }
+
+  // What the head reads, of all micro-batches.
   std::vector<Operand> record() {
-    x_.resize(tokens_.size());
+    record(0, micro_batches());
+    return x_;
+  }
+  Operand record_one(std::size_t micro_batch) {
+    record(micro_batch, micro_batch + 1);
+    return x_[micro_batch];
+  }
+
+ private:
+  void record(std::size_t begin, std::size_t end) {
+    begin_ = begin;
+    end_ = end;
     for (std::size_t t = 0; t < model_.tiles().size(); ++t) {
       for_each_micro_batch(-1, "embedding", static_cast<std::int32_t>(t), [&](std::size_t m) {
         x_[m] = record_embedding_tile(recorder_, model_, t, tokens_[m], x_[m]);
@@ -61,13 +79,11 @@ class Body {
     }
     for_each_micro_batch(-1, "final norm", 0,
                          [&](std::size_t m) { x_[m] = record_final_norm(recorder_, model_, x_[m]); });
-    return x_;
   }
 
- private:
   template <typename Part>
   void for_each_micro_batch(std::int64_t layer, std::string_view name, std::int32_t index, const Part& part) {
-    for (std::size_t m = 0; m < tokens_.size(); ++m) {
+    for (std::size_t m = begin_; m < end_; ++m) {
       recorder_.label({phase_, static_cast<std::int32_t>(layer), static_cast<std::int32_t>(m), name, index});
       part(m);
     }
@@ -79,6 +95,8 @@ class Body {
   std::vector<Tokens> tokens_;
   Attend attend_;
   std::vector<Operand> x_;
+  std::size_t begin_ = 0;  // micro-batches under way
+  std::size_t end_ = 0;
 };
 
 std::vector<Tokens> tokens_of(const std::vector<MicroBatchInputs>& inputs, Operand frequencies) {
@@ -107,7 +125,40 @@ Operand record_loss_sum(Recorder& recorder, const std::vector<Operand>& losses, 
   return loss_sum(recorder, std::array{all});
 }
 
+// Forward, head and backward of all micro-batches. `update` hears of each part that is done.
+void record_work(Recorder& recorder, const Model& model, const StepShape& shape, Body& body, TrainingProgram& out,
+                 UpdateRecorder& update) {
+  const std::vector<Operand> losses = record_losses(recorder, model, shape);
+  const Label head{Phase::head, -1, -1, "head", 0};
+  const auto seed_of = [&](std::size_t m, Operand x) -> Recorder::Seed {
+    Label label = head;
+    label.micro_batch = static_cast<std::int32_t>(m);
+    return {x, record_training_head(recorder, model, {x, out.micro_batches[m].targets, out.scale, losses[m]}, label)};
+  };
+  std::vector<Recorder::Seed> seeds;
+  if (shape.order == WorkOrder::by_layer) {
+    const std::vector<Operand> x = body.record();
+    for (std::size_t m = 0; m < x.size(); ++m) seeds.push_back(seed_of(m, x[m]));
+  } else {
+    for (std::size_t m = 0; m < body.micro_batches(); ++m) {
+      seeds = {seed_of(m, body.record_one(m))};
+      if (m + 1 < body.micro_batches()) recorder.backward_of(static_cast<std::int32_t>(m), seeds, add_spec);
+    }
+  }
+  out.loss = record_loss_sum(recorder, losses, Phase::head);
+  update.part_done(head);
+  recorder.backward(seeds, add_spec, [&](const Label& part) { update.part_done(part); });
+}
+
 }  // namespace
+
+std::string_view name_of(WorkOrder order) {
+  switch (order) {
+    case WorkOrder::by_layer: return "layer";
+    case WorkOrder::by_micro_batch: return "micro-batch";
+  }
+  return "?";
+}
 
 TrainingProgram record_training(const Model& model, const StepShape& shape) {
   TrainingProgram out;
@@ -119,20 +170,11 @@ TrainingProgram record_training(const Model& model, const StepShape& shape) {
   out.adamw = update.scalars();
   out.max_norm = update.max_norm();
 
-  const Attend attend = attend_within(recorder, model.config(), shape.sequence_length);
-  const std::vector<Operand> x =
-      Body(recorder, model, Phase::forward, tokens_of(out.micro_batches, out.inverse_frequencies), attend).record();
-  const std::vector<Operand> losses = record_losses(recorder, model, shape);
-  std::vector<Recorder::Seed> seeds;
-  for (std::size_t m = 0; m < x.size(); ++m) {
-    const Label label{Phase::head, -1, static_cast<std::int32_t>(m), "head", 0};
-    seeds.push_back({x[m], record_training_head(recorder, model,
-                                                {x[m], out.micro_batches[m].targets, out.scale, losses[m]}, label)});
-  }
-  out.loss = record_loss_sum(recorder, losses, Phase::head);
-  update.part_done({Phase::head, -1, -1, "head", 0});
-  recorder.backward(seeds, add_spec, [&](const Label& part) { update.part_done(part); });
+  Body body(recorder, model, Phase::forward, tokens_of(out.micro_batches, out.inverse_frequencies),
+            attend_within(recorder, model.config(), shape.sequence_length));
+  record_work(recorder, model, shape, body, out, update);
   out.norm = update.finish();
+  recompute(out.program, shape.recompute);
   return out;
 }
 

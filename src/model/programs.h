@@ -4,14 +4,25 @@
 #include <vector>
 
 #include "model/model.h"
+#include "program/recompute.h"
 
 namespace spillway {
+
+// In which order micro-batches meet the parts of the model. Gradients are summed over micro-batches in ascending order
+// either way, so no bit depends on it.
+enum class WorkOrder : std::uint8_t {
+  by_layer,        // all micro-batches go through a part before any goes on: weights are needed twice a step
+  by_micro_batch,  // one goes forward and backward before the next: activations live shortly
+};
+std::string_view name_of(WorkOrder order);
 
 struct StepShape {
   std::int64_t sequences = 0;  // of a micro-batch
   std::int64_t sequence_length = 0;
   std::int64_t micro_batches = 0;
   bool clips = false;  // a step that clips updates after all gradients are known; otherwise each part at once
+  WorkOrder order = WorkOrder::by_layer;
+  Recompute recompute = {};
 
   std::int64_t tokens() const { return sequences * sequence_length; }  // of a micro-batch
 };
@@ -23,8 +34,6 @@ struct MicroBatchInputs {
   Operand positions;
 };
 
-// Micro-batches go through one part of the model after the other before any goes on to the next part, so weights are
-// needed once forward and once backward a step, however many micro-batches there are.
 struct TrainingProgram {
   Program program;
   std::vector<MicroBatchInputs> micro_batches;

@@ -48,6 +48,7 @@ std::string_view name_of(Phase phase) {
     case Phase::forward: return "forward";
     case Phase::head: return "head";
     case Phase::backward: return "backward";
+    case Phase::recompute: return "recompute";
     case Phase::update: return "update";
     case Phase::evaluate: return "evaluate";
     case Phase::generate: return "generate";

@@ -77,7 +77,7 @@ class Attrs {
   std::vector<std::pair<std::string_view, Item>> items_;
 };
 
-enum class Phase : std::uint8_t { forward, head, backward, update, evaluate, generate };
+enum class Phase : std::uint8_t { forward, head, backward, recompute, update, evaluate, generate };
 std::string_view name_of(Phase phase);  // "forward", …
 
 // Where in the step an op stands. Ops with equal labels that follow each other form a segment, the grain at which the

@@ -1,6 +1,7 @@
 #include "program/record.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/error.h"
 
@@ -98,7 +99,9 @@ void Recorder::record_into(const OpSpec& spec, Attrs attrs, std::vector<Operand>
 void Recorder::note_use(const Operand& operand) {
   if (!operand.exists() || program_.value(operand.first).kind != ValueKind::state_in) return;
   if (!wants_[index_of(operand.first)]) return;
-  trainable_.try_emplace(operand.first, Accumulated{operand, {}, label_});
+  const auto [entry, fresh] = trainable_.try_emplace(operand.first, Accumulated{operand, {}, label_, false});
+  const bool forward = label_.phase == Phase::forward || label_.phase == Phase::head;
+  if (!fresh && forward && !same_part(entry->second.first_use, label_)) entry->second.shared = true;
 }
 
 bool Recorder::wants_gradient(const Operand& operand) const { return wants_[index_of(operand.first)]; }
@@ -128,8 +131,42 @@ std::vector<Operand> Recorder::accumulated_in(const Label& part) const {
   return done;
 }
 
-void Recorder::walk_back(std::span<const OpId> ops) {
-  for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
+// Enters the forward ops that were recorded since it was last called.
+void Recorder::find_parts() {
+  std::map<std::tuple<std::int32_t, std::string_view, std::int32_t>, std::size_t> known;
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    const Label& label = parts_[p].micro_batches.front().label;
+    known[{label.layer, label.part, label.index}] = p;
+  }
+  const Label* last = nullptr;
+  for (; found_ops_ < program_.ops.size(); ++found_ops_) {
+    const Label& label = program_.ops[found_ops_].label;
+    if (label.phase != Phase::forward) continue;
+    const auto [part, fresh] = known.try_emplace({label.layer, label.part, label.index}, parts_.size());
+    if (fresh) parts_.emplace_back();
+    std::vector<Walked>& segments = parts_[part->second].micro_batches;
+    if (last == nullptr || !(*last == label)) segments.push_back({label, {}, false});
+    last = &label;
+    segments.back().ops.push_back(static_cast<OpId>(found_ops_));
+  }
+}
+
+bool Recorder::is_shared(const Walked& segment) const {
+  return std::any_of(segment.ops.begin(), segment.ops.end(), [&](OpId id) {
+    const Op& op = program_.ops[index_of(id)];
+    return std::any_of(op.reads.begin(), op.reads.end(), [&](const Operand& read) {
+      const auto found = trainable_.find(read.first);
+      return found != trainable_.end() && found->second.shared;
+    });
+  });
+}
+
+void Recorder::walk_back(Walked& segment) {
+  if (segment.done) return;
+  segment.done = true;
+  label_ = segment.label;
+  label_.phase = Phase::backward;
+  for (auto id = segment.ops.rbegin(); id != segment.ops.rend(); ++id) {
     Gradient gradient(*this, *id);
     const Op& op = program_.ops[index_of(*id)];
     const bool reached = std::any_of(op.writes.begin(), op.writes.end(),
@@ -144,24 +181,24 @@ void Recorder::walk_back(std::span<const OpId> ops) {
 void Recorder::backward(std::span<const Seed> seeds, const OpSpec& sum,
                         const std::function<void(const Label& part)>& after_part) {
   sum_ = &sum;
-  std::vector<std::pair<Label, std::vector<OpId>>> segments;
-  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-    const Label& label = program_.ops[i].label;
-    if (label.phase != Phase::forward) continue;
-    if (segments.empty() || !(segments.back().first == label)) segments.push_back({label, {}});
-    segments.back().second.push_back(static_cast<OpId>(i));
-  }
+  find_parts();
   for (const Seed& seed : seeds) add_gradient(seed.value, seed.gradient);
-  for (std::size_t end = segments.size(); end > 0;) {
-    std::size_t begin = end;
-    while (begin > 0 && same_part(segments[begin - 1].first, segments[end - 1].first)) --begin;
-    for (std::size_t i = begin; i < end; ++i) {
-      label_ = segments[i].first;
-      label_.phase = Phase::backward;
-      walk_back(segments[i].second);
-    }
-    after_part(segments[begin].first);
-    end = begin;
+  for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
+    for (Walked& segment : part->micro_batches) walk_back(segment);
+    after_part(part->micro_batches.front().label);
+  }
+}
+
+void Recorder::backward_of(std::int32_t micro_batch, std::span<const Seed> seeds, const OpSpec& sum) {
+  sum_ = &sum;
+  find_parts();
+  for (const Seed& seed : seeds) add_gradient(seed.value, seed.gradient);
+  for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
+    Walked& segment = part->micro_batches.back();
+    SPILLWAY_CHECK(segment.label.micro_batch == micro_batch, "the newest micro-batch is {}, not {}",
+                   segment.label.micro_batch, micro_batch);
+    if (is_shared(segment)) return;
+    walk_back(segment);
   }
 }
 

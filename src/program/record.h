@@ -53,6 +53,12 @@ class Recorder {
   void backward(std::span<const Seed> seeds, const OpSpec& sum,
                 const std::function<void(const Label& part)>& after_part);
 
+  // Walks one micro-batch alone, before backward() walks what is left. The forward ops of this micro-batch and of those
+  // before it, heads included, are recorded; micro-batches come ascending. Stops at the first part that reads a
+  // trainable tensor which another part reads too: the walks of those parts must alternate as they do without this, or
+  // their sums would be other sums.
+  void backward_of(std::int32_t micro_batch, std::span<const Seed> seeds, const OpSpec& sum);
+
   // Trainable state operands with an accumulator whose first use was in that part: once backward has passed it, nothing
   // more is added to them. The head, which has no backward walk of its own, is one part. In the order of recording.
   std::vector<Operand> accumulated_in(const Label& part) const;
@@ -68,13 +74,26 @@ class Recorder {
     Operand state;
     Operand accumulator;
     Label first_use;
+    bool shared = false;  // other parts use it too
+  };
+
+  // The forward ops of one part, by micro-batch.
+  struct Walked {
+    Label label;
+    std::vector<OpId> ops;
+    bool done = false;
+  };
+  struct Part {
+    std::vector<Walked> micro_batches;  // in the order of recording
   };
 
   ValueId add_value(const Value& value);
   void note_use(const Operand& operand);
   bool wants_gradient(const Operand& operand) const;
   void add_gradient(const Operand& of, const Operand& gradient);
-  void walk_back(std::span<const OpId> ops);
+  void find_parts();
+  bool is_shared(const Walked& segment) const;
+  void walk_back(Walked& segment);
 
   Program& program_;
   const State& state_;
@@ -84,6 +103,8 @@ class Recorder {
   std::map<ValueId, Accumulated> trainable_;  // by the first value of a trainable state operand
   std::map<ValueId, Operand> gradients_;      // of local values, while walking back
   std::vector<bool> wants_;                   // by value: a trainable tensor lies behind it
+  std::vector<Part> parts_;                   // in the order of forward, of the ops before found_ops_
+  std::size_t found_ops_ = 0;
 };
 
 // What a gradient rule sees of the op it differentiates.

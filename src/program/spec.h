@@ -33,6 +33,8 @@ struct OpSpec {
   // The read in which attribute row_begin chooses where the op begins, or -1. Such ops share a kernel: the address of
   // that read moves instead.
   int offset_read = -1;
+  // It computes matrix products: too dear to record again only to save its writes; see program/recompute.h.
+  bool multiplies = false;
 };
 
 // The cost of an op that only moves its operands once.

@@ -122,6 +122,11 @@ std::vector<Option> options_of(TrainOptions& o) {
   add_machine_rows(rows, o);
   rows.push_back(
       {"machine", machine_group, "file of rates to plan with; default: this machine's, measured", &o.machine});
+  rows.push_back({"recompute", machine_group,
+                  "activations made again in backward: auto, none, cheap, attention or block; block:8 for 8 layers",
+                  &o.recompute});
+  rows.push_back({"order", machine_group, "micro-batches by layer or one after the other: auto, layer or micro-batch",
+                  &o.order, one_of({"auto", "layer", "micro-batch"})});
   const auto hidden = Option::experimental_group;
   rows.push_back(
       {"page_size", hidden, "bytes of a page; 0: by the budget", &o.page_size_bytes, at_least(0), OptionUnit::bytes});

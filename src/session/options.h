@@ -55,6 +55,8 @@ struct TrainOptions {
   std::int64_t memory_bytes = 0;  // key `memory`; 0: the free memory of the machine or container, minus a margin
   std::vector<std::string> spill_dir;
   std::string machine;  // file of rates to plan with; empty: those of this machine
+  std::string recompute = "auto";
+  std::string order = "auto";
 
   // Hidden from the help: for experiments and hostile-world tests. None but tile_elements changes a number of the
   // result.

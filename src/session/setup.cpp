@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "device/memory_info.h"
 #include "ops/matmul/matmul.h"
+#include "session/choice.h"
 
 namespace spillway {
 namespace {
@@ -46,8 +47,12 @@ constexpr std::int64_t most_tokens_in_a_micro_batch = std::int64_t{1} << 20;
 constexpr std::int64_t most_micro_batches = 4096;
 
 StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) {
-  const StepShape shape{options.per_device_train_batch_size, sequence_length_of(options, config),
-                        options.gradient_accumulation_steps, options.max_grad_norm > 0};
+  const StepShape shape{options.per_device_train_batch_size,
+                        sequence_length_of(options, config),
+                        options.gradient_accumulation_steps,
+                        options.max_grad_norm > 0,
+                        forced_order(options).value_or(WorkOrder::by_layer),
+                        forced_recompute(options, config.num_hidden_layers).value_or(Recompute{})};
   if (shape.tokens() > most_tokens_in_a_micro_batch) {
     throw UserError(
         "per_device_train_batch_size: {} sequences of {} tokens are more than {} tokens; make it smaller and "

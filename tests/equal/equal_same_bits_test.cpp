@@ -120,6 +120,23 @@ TEST_P(SameBits, WhateverTheBudgetTheThreadsAndTheTiming) {
   }
 }
 
+TEST_P(SameBits, WhateverIsRecomputedAndInWhicheverOrder) {
+  const Outcome expected = run(options_);
+  std::vector<std::pair<std::string, std::string>> ways = {
+      {"layer", "cheap"}, {"layer", "attention"}, {"layer", "block"}, {"layer", "block:2"}};
+  if (GetParam().accumulation > 1) ways.insert(ways.end(), {{"micro-batch", "none"}, {"micro-batch", "block"}});
+  for (const auto& [order, recompute] : ways) {
+    TrainOptions options = options_;
+    options.order = order;
+    options.recompute = recompute;
+    const PlanReport report = run_plan(options);
+    options.memory_bytes = (report.min_memory_bytes + report.in_memory_bytes) / 2;
+    options.delay_seed = 7;
+    expect_same(options, expected, order + " order, recompute " + recompute);
+    EXPECT_GT(disk_bytes_, 0);
+  }
+}
+
 TEST_P(SameBits, InHostileSettings) {
   const Outcome expected = run(options_);
   TrainOptions tight = options_;

@@ -1,6 +1,7 @@
 // Backward as the recorder derives it, on ops of this test: y = apply(x, w), z = mix(x, y).
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <set>
 
@@ -186,6 +187,74 @@ TEST_F(Record, ATensorIsCompleteWhereItWasFirstUsed) {
   EXPECT_TRUE(complete[2].empty());
   EXPECT_EQ(complete[1], std::vector<Operand>{recorder_.state_tensor(w)});
   EXPECT_EQ(complete[0], std::vector<Operand>{recorder_.state_tensor(tied)});
+}
+
+// Each micro-batch forward and backward before the next; the last with all that is left.
+std::vector<Label> backward_one_by_one(Recorder& recorder, int micro_batches,
+                                       const std::function<Operand(int micro_batch)>& forward) {
+  std::vector<Label> parts;
+  for (int m = 0; m < micro_batches; ++m) {
+    const Operand end = forward(m);
+    const std::vector<Recorder::Seed> seeds{{end, recorder.input(activation)}};
+    if (m + 1 < micro_batches) {
+      recorder.backward_of(m, seeds, sum_spec);
+    } else {
+      recorder.backward(seeds, sum_spec, [&](const Label& part) { parts.push_back(part); });
+    }
+  }
+  return parts;
+}
+
+TEST_F(Record, OneMicroBatchCanGoBackwardBeforeTheNextGoesForward) {
+  const TensorId weights[] = {tensor("a", true), tensor("b", true)};
+  const std::vector<Label> parts = backward_one_by_one(recorder_, 3, [&](int m) {
+    Operand x = recorder_.input(activation);
+    for (int layer = 0; layer < 2; ++layer) {
+      label(layer, m);
+      x = apply(x, weights[layer]);
+    }
+    return x;
+  });
+  std::vector<std::pair<int, int>> order;  // of weight gradients: layer and micro-batch
+  std::map<int, Operand> before;
+  for (const Op& op : program_.ops) {
+    if (op.spec != &weight_gradient_spec) continue;
+    order.emplace_back(op.label.layer, op.label.micro_batch);
+    EXPECT_EQ(op.reads[2], before.contains(op.label.layer) ? before[op.label.layer] : Operand{});
+    before[op.label.layer] = op.writes[0];
+  }
+  const std::vector<std::pair<int, int>> expected = {{1, 0}, {0, 0}, {1, 1}, {0, 1}, {1, 2}, {0, 2}};
+  EXPECT_EQ(order, expected);
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].layer, 1) << "done, last to first, once the last micro-batch has passed";
+  EXPECT_EQ(parts[1].layer, 0);
+}
+
+TEST_F(Record, ASharedTensorIsSummedInTheSameOrderWhicheverMicroBatchGoesFirst) {
+  const TensorId tied = tensor("tied", true);
+  const TensorId w = tensor("w", true);
+  backward_one_by_one(recorder_, 2, [&](int m) {
+    label(0, m);
+    Operand x = apply(recorder_.input(activation), tied);
+    label(1, m);
+    x = apply(x, w);
+    recorder_.label({Phase::head, -1, m, "head", 0});
+    const Operand state = recorder_.state_tensor(tied);
+    const Operand z = recorder_.record1(apply_spec, {}, {x, state});
+    // The head has no walk of its own: it adds to its accumulators while it is recorded.
+    recorder_.set_accumulator(state,
+                              recorder_.record1(weight_gradient_spec, {}, {z, state, recorder_.accumulator(state)}));
+    return x;
+  });
+  std::vector<std::pair<Phase, int>> order;
+  for (const Op& op : program_.ops) {
+    if (op.spec == &weight_gradient_spec && op.reads[1] == recorder_.state_tensor(tied)) {
+      order.emplace_back(op.label.phase, op.label.micro_batch);
+    }
+  }
+  const std::vector<std::pair<Phase, int>> expected = {
+      {Phase::head, 0}, {Phase::head, 1}, {Phase::backward, 0}, {Phase::backward, 1}};
+  EXPECT_EQ(order, expected);
 }
 
 TEST_F(Record, ANewVersionReplacesThePieceFromThereOn) {

@@ -92,7 +92,8 @@ const OpSpec attention_spec = {.name = "attention",
                                .infer = &infer_attention,
                                .cost = &cost_of_attention,
                                .gradient = &differentiate_attention,
-                               .shares = {}};
+                               .shares = {},
+                               .multiplies = true};
 const OpSpec attention_dx_spec = {.name = "attention_dx",
                                   .infer = &infer_attention_dx,
                                   .cost = &cost_of_attention_dx,

@@ -113,7 +113,8 @@ const OpSpec linear_spec = {.name = "linear",
                             .cost = &cost_of_rows,
                             .gradient = &differentiate_linear,
                             .shares = {},
-                            .offset_read = 0};
+                            .offset_read = 0,
+                            .multiplies = true};
 const OpSpec linear_dx_spec = {.name = "linear_dx",
                                .infer = &infer_linear_dx,
                                .cost = &cost_of_rows,

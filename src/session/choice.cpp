@@ -1,0 +1,40 @@
+#include "session/choice.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/error.h"
+
+namespace spillway {
+
+std::optional<Recompute> forced_recompute(const TrainOptions& options, std::int64_t layers) {
+  const std::string_view text = options.recompute;
+  if (text == "auto") return std::nullopt;
+  const std::size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  constexpr std::array kinds = {RecomputeKind::none, RecomputeKind::cheap, RecomputeKind::attention,
+                                RecomputeKind::block};
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](RecomputeKind k) { return name_of(k) == name; });
+  std::int64_t count = layers;
+  bool valid = kind != kinds.end();
+  if (colon != std::string_view::npos) {
+    const std::string_view digits = text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+    valid = valid && error == std::errc() && end == digits.data() + digits.size() && count >= 0;
+  }
+  if (!valid)
+    throw UserError(
+        "recompute is {}; it must be auto, none, cheap, attention or block, and may name a number of layers, as in "
+        "block:8",
+        text);
+  return Recompute{*kind, static_cast<std::int32_t>(std::min(count, layers))};
+}
+
+std::optional<WorkOrder> forced_order(const TrainOptions& options) {
+  if (options.order == name_of(WorkOrder::by_layer)) return WorkOrder::by_layer;
+  if (options.order == name_of(WorkOrder::by_micro_batch)) return WorkOrder::by_micro_batch;
+  return std::nullopt;
+}
+
+}  // namespace spillway
