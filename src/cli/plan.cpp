@@ -19,6 +19,8 @@ std::string json_of(const PlanReport& r) {
       {"peak_memory_bytes", r.peak_memory_bytes},
       {"disk_read_bytes_per_step", r.disk_read_bytes_per_step},
       {"disk_write_bytes_per_step", r.disk_write_bytes_per_step},
+      {"disk_state_write_bytes_per_step", r.disk_state_write_bytes_per_step},
+      {"work", r.work},
       {"parameters", r.parameters},
       {"tokens_per_step", r.tokens_per_step},
       {"total_steps", r.total_steps},
@@ -64,8 +66,9 @@ std::string text_of(const PlanReport& r) {
   text += fmt::format("{:<24}{:>12}\n", "smallest that works", format_budget(r.min_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "nothing on disk from", format_budget(r.in_memory_bytes));
   if (r.fits)
-    text += fmt::format("{:<24}{:>12} read, {} written\n", "disk, each step", format_bytes(r.disk_read_bytes_per_step),
-                        format_bytes(r.disk_write_bytes_per_step));
+    text += fmt::format("{:<24}{:>12} read, {} written, {} of it state\n", "disk, each step",
+                        format_bytes(r.disk_read_bytes_per_step), format_bytes(r.disk_write_bytes_per_step),
+                        format_bytes(r.disk_state_write_bytes_per_step));
   if (r.prediction) text += text_of(*r.prediction, r.tokens_per_step);
   return text + (r.fits ? "\nfits\n" : "\ndoes not fit\n");
 }

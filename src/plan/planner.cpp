@@ -94,6 +94,7 @@ class Planner {
     for (const InstrId wait : {held.last_run, held.last_read, held.last_write}) {
       if (wait != InstrId::none) instr.after.push_back(wait);
     }
+    if (policy_.paced() && newest_run_ != InstrId::none) instr.after.push_back(newest_run_);
     held.last_run = InstrId::none;
     held.last_read = schedule_.emit(std::move(instr), now_, When::read);
     plan_.traffic.read_bytes += layout_.bundles[index_of(bundle)].bytes;
@@ -160,6 +161,7 @@ class Planner {
     for (Instr& instr : instrs) {
       const InstrId id = schedule_.emit(std::move(instr), s, When::run);
       if (first_id == InstrId::none) first_id = id;
+      newest_run_ = id;
     }
     for (const Use& use : uses(s)) {
       Holding& held = memory_.holding(use.bundle);
@@ -168,7 +170,11 @@ class Planner {
       memory_.touched(use.bundle, s);
     }
     for (const Use& use : uses(s)) {
-      if (use.ends) memory_.release(use.bundle);
+      if (use.ends) {
+        memory_.release(use.bundle);
+      } else if (policy_.leaves(memory_.candidate(use.bundle))) {
+        evict(use.bundle);
+      }
     }
   }
 
@@ -228,6 +234,7 @@ class Planner {
   Residency memory_;
   bool wrap_ = false;
   std::int32_t now_ = 0;
+  InstrId newest_run_ = InstrId::none;
   std::int32_t ahead_ = 0;  // reads for all segments before it are issued
 };
 
@@ -255,7 +262,7 @@ Residents residents_of(const Plan& plan) {
 
 Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, const PlanRequest& request) {
   const Uses uses(layout, program);
-  const std::unique_ptr<VictimPolicy> policy = make_policy(request.policy);
+  const std::unique_ptr<VictimPolicy> policy = make_policy(request.policy, layout, program, pages, uses);
   const auto plan_with = [&](const Residents& entry, const Residents* exit) {
     return Planner(layout, program, pages, uses, *policy).make(entry, exit);
   };

@@ -1,5 +1,9 @@
 #include "plan/policy.h"
 
+#include <algorithm>
+#include <queue>
+#include <unordered_set>
+
 #include "base/error.h"
 
 namespace spillway {
@@ -12,11 +16,135 @@ class FarthestFirst : public VictimPolicy {
   std::int32_t lookahead_segments() const override { return 48; }
 };
 
+// As a cache does it that knows nothing of the step: what was used longest ago gives way, and nothing is read before it
+// is asked for.
+class LeastRecentlyUsed : public VictimPolicy {
+ public:
+  std::int64_t rank(const Candidate& candidate) const override { return -std::int64_t{candidate.last_use}; }
+  std::int32_t lookahead_segments() const override { return 0; }
+  bool paced() const override { return true; }
+};
+
+// All state lives on disk and comes by for each use, read a few segments ahead. After ZeRO-Infinity (arXiv 2104.07857),
+// which prefetches the next parameters in the order of their use.
+class EverythingOnDisk : public VictimPolicy {
+ public:
+  explicit EverythingOnDisk(const Layout& layout) : layout_(layout) {}
+
+  std::int64_t rank(const Candidate& candidate) const override { return candidate.next_use; }
+  std::int32_t lookahead_segments() const override { return 4; }
+  bool paced() const override { return true; }
+  bool leaves(const Candidate& candidate) const override {
+    return layout_.bundles[index_of(candidate.bundle)].state &&
+           candidate.next_use - candidate.last_use > lookahead_segments();
+  }
+
+ private:
+  const Layout& layout_;
+};
+
+// TERAIO's greedy (arXiv 2506.06472): of all periods in which a bundle is not used, those are taken for being on disk
+// that relieve memory most for the bytes they move, until what is left fits. Its time is segments here, and moves are
+// not reserved on the link: a plan knows no rates.
+class Lifetime : public VictimPolicy {
+ public:
+  Lifetime(const Layout& layout, std::int32_t program, std::int64_t pages, const Uses& uses)
+      : pages_(pages), alive_pages_(static_cast<std::size_t>(uses.segments()), 0) {
+    note_periods(layout, program, uses);
+    choose();
+  }
+
+  std::int64_t rank(const Candidate& candidate) const override { return candidate.next_use; }
+  std::int32_t lookahead_segments() const override { return 12; }
+  bool paced() const override { return true; }
+  bool leaves(const Candidate& candidate) const override {
+    return chosen_.contains(key(candidate.bundle, candidate.last_use));
+  }
+
+ private:
+  // Not used after segment `begin` and before `end`, which may lie in the next step.
+  struct Period {
+    BundleId bundle = BundleId::none;
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+    std::int64_t pages = 0;
+  };
+
+  static std::int64_t key(BundleId bundle, std::int32_t segment) {
+    return (static_cast<std::int64_t>(index_of(bundle)) << 32) + segment;
+  }
+
+  void note_periods(const Layout& layout, std::int32_t program, const Uses& uses) {
+    const ProgramLayout& step = layout.programs[static_cast<std::size_t>(program)];
+    for (std::int32_t s = 0; s < uses.segments(); ++s) {
+      for (const Use& use : step.uses[static_cast<std::size_t>(s)]) {
+        const std::int64_t pages = layout.pages_of(use.bundle);
+        const std::int32_t next = uses.next(use.bundle, s);
+        alive_pages_[static_cast<std::size_t>(s)] += pages;
+        if (next == never_used) continue;
+        const Period period{use.bundle, s, next, pages};
+        for_each_segment(period, [&](std::size_t at) { alive_pages_[at] += pages; });
+        if (next - s > 1) periods_.push_back(period);
+      }
+    }
+  }
+
+  template <typename Function>
+  void for_each_segment(const Period& period, const Function& function) const {
+    const auto segments = static_cast<std::int32_t>(alive_pages_.size());
+    for (std::int32_t s = period.begin + 1; s < period.end; ++s) function(static_cast<std::size_t>(s % segments));
+  }
+
+  // Bytes moved cancel out: pages relieved in each segment of need, for as many pages moved.
+  std::int64_t benefit(const Period& period) const {
+    std::int64_t segments = 0;
+    for_each_segment(period, [&](std::size_t s) { segments += alive_pages_[s] > pages_ ? 1 : 0; });
+    return segments;
+  }
+
+  // Benefits only fall while periods are taken, so the best is known once its benefit is up to date.
+  void choose() {
+    std::priority_queue<std::pair<std::int64_t, std::size_t>> order;
+    for (std::size_t i = 0; i < periods_.size(); ++i) order.emplace(benefit(periods_[i]), i);
+    while (!order.empty() && order.top().first > 0) {
+      const auto [before, i] = order.top();
+      order.pop();
+      const Period& period = periods_[i];
+      const std::int64_t now = benefit(period);
+      if (now < before) {
+        order.emplace(now, i);
+        continue;
+      }
+      chosen_.insert(key(period.bundle, period.begin));
+      for_each_segment(period, [&](std::size_t s) { alive_pages_[s] -= period.pages; });
+    }
+  }
+
+  std::int64_t pages_;
+  std::vector<std::int64_t> alive_pages_;  // by segment, of what is in memory
+  std::vector<Period> periods_;
+  std::unordered_set<std::int64_t> chosen_;
+};
+
 }  // namespace
 
-std::unique_ptr<VictimPolicy> make_policy(Policy policy) {
+std::string_view name_of(Policy policy) {
+  switch (policy) {
+    case Policy::automatic: return "auto";
+    case Policy::everything_on_disk: return "everything-on-disk";
+    case Policy::lru: return "lru";
+    case Policy::lifetime: return "lifetime";
+  }
+  return "?";
+}
+
+std::unique_ptr<VictimPolicy> make_policy(Policy policy, const Layout& layout, std::int32_t program, std::int64_t pages,
+                                          const Uses& uses) {
   switch (policy) {
     case Policy::automatic: return std::make_unique<FarthestFirst>();
+    case Policy::everything_on_disk: return std::make_unique<EverythingOnDisk>(layout);
+    case Policy::lru: return std::make_unique<LeastRecentlyUsed>();
+    case Policy::lifetime: return std::make_unique<Lifetime>(layout, program, pages, uses);
   }
   SPILLWAY_CHECK(false, "policy {} is unknown", static_cast<int>(policy));
 }

@@ -1,15 +1,17 @@
-// The part of planning in which policies differ: which bundle in memory gives way first, and how far ahead of their use
-// bundles are read. Whatever a policy says, the plan is right; it may be slow.
+// The part of planning in which policies differ: which bundle in memory gives way first, what leaves though there is
+// room, and how far ahead of their use bundles are read. Whatever a policy says, the plan is right; it may be slow.
 #pragma once
 
 #include <memory>
 
 #include "plan/plan.h"
+#include "plan/uses.h"
 
 namespace spillway {
 
 // A bundle in memory. Segments are counted as in plan/uses.h.
 struct Candidate {
+  BundleId bundle = BundleId::none;
   std::int32_t last_use = -1;  // the segment that touched it last; -1: none in this step
   std::int32_t next_use = 0;   // the segment that touches it next
   std::int64_t pages = 0;
@@ -21,8 +23,15 @@ class VictimPolicy {
   // The highest gives way first. Asked when the bundle comes into memory and after each use.
   virtual std::int64_t rank(const Candidate& candidate) const = 0;
   virtual std::int32_t lookahead_segments() const = 0;
+  // Whether reads wait until computing has come to the segment in which they are issued; otherwise they begin as soon
+  // as their pages are free.
+  virtual bool paced() const { return false; }
+  // Whether the bundle leaves right after this use.
+  virtual bool leaves(const Candidate&) const { return false; }
 };
 
-std::unique_ptr<VictimPolicy> make_policy(Policy policy);
+// `uses` and `layout` outlive the policy.
+std::unique_ptr<VictimPolicy> make_policy(Policy policy, const Layout& layout, std::int32_t program, std::int64_t pages,
+                                          const Uses& uses);
 
 }  // namespace spillway

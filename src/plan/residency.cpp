@@ -71,6 +71,10 @@ std::vector<InstrId> Residency::waits_of_pages(StayId stay) const {
   return waits;
 }
 
+Candidate Residency::candidate(BundleId bundle) const {
+  return {bundle, holdings_[index_of(bundle)].last_touch, ranks_[index_of(bundle)].next_use, layout_.pages_of(bundle)};
+}
+
 BundleId Residency::victim(std::int32_t until) const {
   for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
     if (ranks_[index_of(at->second)].next_use > until) return at->second;
@@ -81,7 +85,7 @@ BundleId Residency::victim(std::int32_t until) const {
 void Residency::rank(BundleId bundle, std::int32_t after) {
   Rank& rank = ranks_[index_of(bundle)];
   rank.next_use = uses_.next(bundle, after);
-  rank.rank = policy_.rank({holding(bundle).last_touch, rank.next_use, layout_.pages_of(bundle)});
+  rank.rank = policy_.rank(candidate(bundle));
   order_.insert({rank.rank, bundle});
   count_pages(rank.next_use, layout_.pages_of(bundle));
 }

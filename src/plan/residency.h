@@ -43,6 +43,7 @@ class Residency {
   void touched(BundleId bundle, std::int32_t s);
   // What must be done before the pages of a stay may be written anew.
   std::vector<InstrId> waits_of_pages(StayId stay) const;
+  Candidate candidate(BundleId bundle) const;  // in memory
   // The first in memory to give way whose next use is later than segment `until`.
   BundleId victim(std::int32_t until) const;
 

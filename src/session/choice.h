@@ -1,16 +1,71 @@
-// How a step is worked through: what is recomputed and in which order. All choices give the same bits.
+// How a step is worked through: what is recomputed and in which order. All choices give the same bits, so the fastest
+// is taken, as the simulator has it: the same rates give the same choice, and nothing is measured here.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "model/programs.h"
+#include "plan/plan.h"
 #include "session/options.h"
 
 namespace spillway {
+
+struct WorkChoice {
+  WorkOrder order = WorkOrder::by_layer;
+  Recompute recompute = {};
+
+  bool operator==(const WorkChoice&) const = default;
+};
+std::string describe(const WorkChoice& choice);  // "by layer, block recomputed in 6 layers"
+
+// What a step of a choice takes, in virtual time.
+struct WorkScore {
+  bool fits = false;
+  double seconds = 0;
+  double stalled_seconds = 0;  // computing waits for the disk
+  std::int64_t read_bytes = 0;
+  std::int64_t state_write_bytes = 0;
+  std::int64_t local_write_bytes = 0;  // activations and gradients
+  std::int64_t ops = 0;                // of all that was planned for it
+
+  std::int64_t write_bytes() const { return state_write_bytes + local_write_bytes; }
+  double writes_per_day() const;  // bytes, of a run that never pauses
+};
+
+struct WorkLimits {
+  std::int64_t layers = 0;
+  std::int64_t micro_batches = 1;
+  std::int64_t max_disk_writes_per_day = 0;  // bytes; 0: any
+  // Asked for by the user; without, chosen.
+  std::optional<WorkOrder> order = {};
+  std::optional<Recompute> recompute = {};
+};
+
+struct WorkTried {
+  WorkChoice choice;
+  WorkScore score;
+};
+
+struct WorkChosen {
+  WorkChoice choice;
+  WorkScore score;
+  std::vector<WorkTried> tried;  // in the order of trying; the first keeps everything, by layer, unless forced
+  std::string note = {};         // what a user should know of the choice; empty when nothing was to be chosen
+};
+
+// Tries a bounded number of choices, fewer when a step has many ops, and takes the fastest. Nothing but the first is
+// tried where that does not fit, moves nothing, or hardly waits for the disk. With max_disk_writes_per_day, choices
+// under it come before those above it, whatever their speed; where none is under it, the one that writes least is
+// taken, and the note says so.
+WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score);
 
 // What `recompute` asks for: none, cheap, attention or block, and after a colon for how many layers; nothing for auto.
 // Throws UserError.
 std::optional<Recompute> forced_recompute(const TrainOptions& options, std::int64_t layers);
 std::optional<WorkOrder> forced_order(const TrainOptions& options);
+Policy policy_of(const TrainOptions& options);
 
 }  // namespace spillway

@@ -127,6 +127,9 @@ std::vector<Option> options_of(TrainOptions& o) {
                   &o.recompute});
   rows.push_back({"order", machine_group, "micro-batches by layer or one after the other: auto, layer or micro-batch",
                   &o.order, one_of({"auto", "layer", "micro-batch"})});
+  rows.push_back({"max_disk_writes_per_day", machine_group,
+                  "write less to disk where that can be, recomputing instead, as 300GiB; 0: as fast as can be",
+                  &o.max_disk_writes_per_day, at_least(0), OptionUnit::bytes});
   const auto hidden = Option::experimental_group;
   rows.push_back(
       {"page_size", hidden, "bytes of a page; 0: by the budget", &o.page_size_bytes, at_least(0), OptionUnit::bytes});
@@ -136,6 +139,8 @@ std::vector<Option> options_of(TrainOptions& o) {
       {"piece_elements", hidden, "elements updated at once; 0: the default", &o.piece_elements, at_least(0)});
   rows.push_back({"tile_elements", hidden, "elements of a vocabulary tile; 0: the default. Changes bits",
                   &o.tile_elements, at_least(0)});
+  rows.push_back({"policy", hidden, "what gives way in memory: auto, everything-on-disk, lru or lifetime", &o.policy,
+                  one_of({"auto", "everything-on-disk", "lru", "lifetime"})});
   rows.push_back({"allow_uring", hidden, "use io_uring where the kernel has it", &o.allow_uring});
   rows.push_back({"huge_pages", hidden, "ask for huge pages", &o.huge_pages});
   rows.push_back({"poison", hidden, "fill memory with NaN before use", &o.poison});

@@ -57,6 +57,7 @@ struct TrainOptions {
   std::string machine;  // file of rates to plan with; empty: those of this machine
   std::string recompute = "auto";
   std::string order = "auto";
+  std::int64_t max_disk_writes_per_day = 0;  // bytes; 0: any
 
   // Hidden from the help: for experiments and hostile-world tests. None but tile_elements changes a number of the
   // result.
@@ -64,6 +65,7 @@ struct TrainOptions {
   std::int64_t io_request_size_bytes = 0;  // 0: chosen by the store
   std::int64_t piece_elements = 0;         // 0: Cut's default
   std::int64_t tile_elements = 0;          // 0: Cut's default; this one changes the Program and so the bits
+  std::string policy = "auto";             // what gives way, and what is read ahead; see plan/policy.h
   bool allow_uring = true;
   bool huge_pages = true;
   bool poison = false;          // fill pages with NaN before use

@@ -76,6 +76,8 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.peak_memory_bytes = planned.peak_memory_bytes();
     report.disk_read_bytes_per_step = planned.plans.front().traffic.read_bytes;
     report.disk_write_bytes_per_step = planned.plans.front().traffic.write_bytes;
+    report.disk_state_write_bytes_per_step = disk_writes(planned.plans.front(), planned.layout).state_bytes;
+    report.work = describe(setup.work.choice);
     report.placement = placement_of(setup);
     if (predict) report.prediction = predict_step(setup);
   } else {

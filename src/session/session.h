@@ -50,6 +50,8 @@ struct PlanReport {
   std::int64_t peak_memory_bytes = 0;
   std::int64_t disk_read_bytes_per_step = 0;
   std::int64_t disk_write_bytes_per_step = 0;
+  std::int64_t disk_state_write_bytes_per_step = 0;  // of these; the rest are activations and gradients
+  std::string work = {};  // how a step is worked through: "by layer, recompute cheap in 6 layers"
   std::int64_t parameters = 0;
   std::int64_t tokens_per_step = 0;
   std::int64_t total_steps = 0;

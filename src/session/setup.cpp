@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "device/memory_info.h"
 #include "ops/matmul/matmul.h"
-#include "session/choice.h"
+#include "sim/simulate.h"
 
 namespace spillway {
 namespace {
@@ -47,12 +47,8 @@ constexpr std::int64_t most_tokens_in_a_micro_batch = std::int64_t{1} << 20;
 constexpr std::int64_t most_micro_batches = 4096;
 
 StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) {
-  const StepShape shape{options.per_device_train_batch_size,
-                        sequence_length_of(options, config),
-                        options.gradient_accumulation_steps,
-                        options.max_grad_norm > 0,
-                        forced_order(options).value_or(WorkOrder::by_layer),
-                        forced_recompute(options, config.num_hidden_layers).value_or(Recompute{})};
+  const StepShape shape{options.per_device_train_batch_size, sequence_length_of(options, config),
+                        options.gradient_accumulation_steps, options.max_grad_norm > 0};
   if (shape.tokens() > most_tokens_in_a_micro_batch) {
     throw UserError(
         "per_device_train_batch_size: {} sequences of {} tokens are more than {} tokens; make it smaller and "
@@ -66,6 +62,28 @@ StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) 
         shape.micro_batches, most_micro_batches);
   }
   return shape;
+}
+
+// Of a small server: what an op costs by roofline, and one disk.
+StepRates assumed_rates(const Program& program) {
+  constexpr double flops_per_second = 4e11;
+  constexpr double memory_bytes_per_second = 2e10;
+  constexpr double seconds_to_start = 5e-6;
+  StepRates rates;
+  for (const Op& op : program.ops) {
+    std::vector<ValueType> reads;
+    std::vector<ValueType> writes;
+    for (const Operand& read : op.reads) reads.push_back(program.type_of(read));
+    for (const Operand& write : op.writes) writes.push_back(program.type_of(write));
+    const Cost cost = op.spec->cost(op.attrs, reads, writes);
+    rates.op_seconds.push_back(seconds_to_start +
+                               std::max(cost.flops / flops_per_second, cost.bytes / memory_bytes_per_second));
+  }
+  rates.read_bytes_per_second = 1.5e9;
+  rates.write_bytes_per_second = 1.0e9;
+  rates.mixed_bytes_per_second = 1.2e9;
+  rates.compute_slowdown = 1.04;
+  return rates;
 }
 
 Cut cut_of(const TrainOptions& options) {
@@ -156,6 +174,7 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   if (pages < smallest) return planned;
   Residents boundary;
   PlanRequest request;
+  request.policy = choices.policy;
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     planned.plans.push_back(make_plan(planned.layout, static_cast<std::int32_t>(p), pages, request));
     const Plan& plan = planned.plans.back();
@@ -166,6 +185,16 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
     request.entry = &boundary;
   }
   return planned;
+}
+
+DiskWrites disk_writes(const Plan& plan, const Layout& layout) {
+  DiskWrites writes;
+  for (const Instr& instr : plan.instrs) {
+    if (instr.kind != Instr::Kind::write) continue;
+    const Bundle& bundle = layout.bundles[index_of(plan.stays[index_of(instr.stays.front())].bundle)];
+    (bundle.state ? writes.state_bytes : writes.local_bytes) += bundle.bytes;
+  }
+  return writes;
 }
 
 std::string refusal(const PlannedPrograms& planned, std::string_view advice) {
@@ -209,8 +238,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
       shape(step_shape_of(given, config.model)),
       sequence_length(shape.sequence_length),
       model(config.model, choices.dtype, Purpose::training, cut_of(given),
-            given.moments == "8bit" ? Moments::packed : Moments::f32),
-      training(record_training(model, shape)) {
+            given.moments == "8bit" ? Moments::packed : Moments::f32) {
   for (const std::string& note : config.notes) notes.push_back(note);
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
   if (!given.eval_data.empty()) {
@@ -219,7 +247,52 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     evaluation = record_evaluation(model, one);
   }
   if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
-  planned = plan_programs(programs(), model.state(), choices, kernels, config.model.vocab_size, given.page_size_bytes);
+  choices.policy = policy_of(given);
+  WorkLimits limits;
+  limits.layers = config.model.num_hidden_layers;
+  limits.micro_batches = shape.micro_batches;
+  limits.max_disk_writes_per_day = given.max_disk_writes_per_day;
+  limits.order = forced_order(given);
+  limits.recompute = forced_recompute(given, limits.layers);
+  std::int64_t min_memory_bytes = 0;
+  std::int64_t in_memory_bytes = 0;
+  work = choose_work(limits, [&](const WorkChoice& choice) {
+    plan_step(choice);
+    if (in_memory_bytes == 0) {  // what needs least, and what moves nothing and recomputes nothing
+      min_memory_bytes = planned.min_memory_bytes;
+      in_memory_bytes = planned.in_memory_bytes;
+    }
+    return score();
+  });
+  if (!(work.choice == work.tried.back().choice)) plan_step(work.choice);
+  planned.min_memory_bytes = min_memory_bytes;
+  planned.in_memory_bytes = in_memory_bytes;
+  if (!work.note.empty()) notes.push_back(work.note);
+}
+
+void TrainingSetup::plan_step(const WorkChoice& choice) {
+  shape.order = choice.order;
+  shape.recompute = choice.recompute;
+  training = record_training(model, shape);
+  planned =
+      plan_programs(programs(), model.state(), choices, kernels, config.model.vocab_size, options.page_size_bytes);
+}
+
+// Of the training step as it is planned now.
+WorkScore TrainingSetup::score() const {
+  WorkScore score;
+  for (const Program* program : planned.programs) score.ops += static_cast<std::int64_t>(program->ops.size());
+  score.fits = planned.fits();
+  if (!score.fits) return score;
+  const Plan& plan = planned.plans.front();
+  score.read_bytes = plan.traffic.read_bytes;
+  const DiskWrites writes = disk_writes(plan, planned.layout);
+  score.state_write_bytes = writes.state_bytes;
+  score.local_write_bytes = writes.local_bytes;
+  const Timeline timeline = simulate_steady(plan, planned.layout, assumed_rates(*planned.programs.front()));
+  score.seconds = timeline.seconds;
+  score.stalled_seconds = timeline.stalled_seconds;
+  return score;
 }
 
 std::vector<const Program*> TrainingSetup::programs() const {

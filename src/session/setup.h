@@ -13,6 +13,7 @@
 #include "machine/machine.h"
 #include "model/programs.h"
 #include "plan/plan.h"
+#include "session/choice.h"
 #include "session/model_files.h"
 #include "session/options.h"
 #include "telemetry/event_recorder.h"
@@ -26,6 +27,7 @@ struct RunChoices {
   std::int64_t budget_bytes = 0;
   std::vector<std::filesystem::path> spill_dirs;
   std::int64_t ring_steps = 0;  // steps whose events the rings hold; 0: nothing is recorded
+  Policy policy = Policy::automatic;
 };
 
 // `notes` gains a sentence for each choice a user should know of.
@@ -57,6 +59,13 @@ struct PlannedPrograms {
 PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
                               KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes);
 
+// What a step writes to disk, by what outlives it and what does not: activations and gradients.
+struct DiskWrites {
+  std::int64_t state_bytes = 0;
+  std::int64_t local_bytes = 0;
+};
+DiskWrites disk_writes(const Plan& plan, const Layout& layout);
+
 // Why it does not fit, and what to do: the smallest budget, then `advice` (", or make … smaller").
 std::string refusal(const PlannedPrograms& planned, std::string_view advice);
 inline constexpr std::string_view training_advice = ", or make per_device_train_batch_size or max_seq_len smaller";
@@ -84,12 +93,15 @@ class TrainingSetup {
   std::int64_t sequence_length = 0;
   Model model;
   TrainingProgram training;
+  WorkChosen work;  // how the step is worked through, and what else was tried
   std::optional<EvaluationProgram> evaluation;
   KernelCache kernels;
   PlannedPrograms planned;
 
  private:
   std::vector<const Program*> programs() const;
+  void plan_step(const WorkChoice& choice);
+  WorkScore score() const;
 };
 
 }  // namespace spillway

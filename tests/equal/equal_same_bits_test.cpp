@@ -73,6 +73,8 @@ class SameBits : public testing::TestWithParam<Case> {
     options_.tile_elements = 131072;  // two
     options_.page_size_bytes = 16384;
     options_.poison = true;
+    options_.order = "layer";  // and nothing recomputed: what moves must not depend on a machine's rates
+    options_.recompute = "none";
   }
 
   Outcome run(const TrainOptions& changed) {
@@ -135,6 +137,35 @@ TEST_P(SameBits, WhateverIsRecomputedAndInWhicheverOrder) {
     expect_same(options, expected, order + " order, recompute " + recompute);
     EXPECT_GT(disk_bytes_, 0);
   }
+}
+
+TEST_P(SameBits, WhateverThePolicy) {
+  const Outcome expected = run(options_);
+  for (const std::string policy : {"everything-on-disk", "lru", "lifetime"}) {
+    TrainOptions options = options_;
+    options.policy = policy;
+    options.delay_seed = 11;
+    const PlanReport report = run_plan(options);
+    for (const std::int64_t budget :
+         {(report.min_memory_bytes + report.in_memory_bytes) / 2, report.min_memory_bytes}) {
+      options.memory_bytes = budget;
+      expect_same(options, expected, policy + ", budget " + std::to_string(budget));
+      EXPECT_GT(disk_bytes_, 0);
+    }
+  }
+}
+
+// The second with a limit that nothing meets, so that whatever writes least is taken.
+TEST_P(SameBits, WhateverIsChosen) {
+  const Outcome expected = run(options_);
+  TrainOptions options = options_;
+  options.order = "auto";
+  options.recompute = "auto";
+  const PlanReport report = run_plan(options);
+  options.memory_bytes = (report.min_memory_bytes + report.in_memory_bytes) / 2;
+  expect_same(options, expected, "chosen: " + run_plan(options).work);
+  options.max_disk_writes_per_day = 1;
+  expect_same(options, expected, "chosen to write little: " + run_plan(options).work);
 }
 
 TEST_P(SameBits, InHostileSettings) {

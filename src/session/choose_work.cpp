@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <array>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "session/choice.h"
+
+namespace spillway {
+namespace {
+
+constexpr double seconds_per_day = 86400;
+// Below this share of a step, waiting for the disk is not worth another order or a recomputation.
+constexpr double negligible_stall = 0.01;
+// A choice must be faster by this share than the one before it, which moves or computes less.
+constexpr double least_gain = 0.002;
+// Ops recorded, laid out and planned for choices, all together: two or three seconds of one processor.
+constexpr std::int64_t most_planned_ops = 600'000;
+
+class Search {
+ public:
+  Search(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score)
+      : limits_(limits), score_(score) {}
+
+  WorkChosen run() {
+    const WorkChoice first{limits_.order.value_or(WorkOrder::by_layer), limits_.recompute.value_or(Recompute{})};
+    const WorkScore base = *try_one(first);
+    if (is_good_enough(base)) return finish();
+    std::vector<WorkOrder> orders{first.order};
+    if (!limits_.order && limits_.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
+    for (const WorkOrder order : orders) {
+      if (limits_.recompute) {
+        try_one({order, *limits_.recompute});
+      } else {
+        try_kinds(order);
+      }
+    }
+    return finish();
+  }
+
+ private:
+  bool is_good_enough(const WorkScore& score) const {
+    if (!score.fits) return true;
+    if (score.read_bytes + score.write_bytes() == 0) return true;
+    return is_allowed(score) && score.stalled_seconds < negligible_stall * score.seconds;
+  }
+
+  bool is_allowed(const WorkScore& score) const {
+    return limits_.max_disk_writes_per_day <= 0 ||
+           score.writes_per_day() <= static_cast<double>(limits_.max_disk_writes_per_day);
+  }
+
+  bool is_better(const WorkScore& a, const WorkScore& b) const {
+    if (a.fits != b.fits) return a.fits;
+    const bool allowed = is_allowed(a);
+    if (allowed != is_allowed(b)) return allowed;
+    if (!allowed) return a.writes_per_day() < b.writes_per_day();
+    return a.seconds < b.seconds * (1 - least_gain);
+  }
+
+  // In the order of what they cost for the bytes they save. The time of a step is convex in the bytes moved, so once a
+  // kind in all layers is slower than the one before, the next is too, and the best lies between the two.
+  void try_kinds(WorkOrder order) {
+    const std::optional<WorkScore> none = try_one({order, {}});
+    if (!none) return;
+    WorkScore last = *none;
+    RecomputeKind best = RecomputeKind::none;
+    RecomputeKind beyond = RecomputeKind::none;
+    for (const RecomputeKind kind : {RecomputeKind::cheap, RecomputeKind::attention, RecomputeKind::block}) {
+      const std::optional<WorkScore> score = try_one({order, {kind, layers()}});
+      if (!score) return;
+      if (!is_better(*score, last)) {
+        beyond = kind;
+        break;
+      }
+      best = kind;
+      last = *score;
+    }
+    for (const RecomputeKind kind : {best, beyond}) {
+      if (kind == RecomputeKind::none) continue;
+      for (const std::int32_t part : {2, 4}) {
+        if (layers() >= part) try_one({order, {kind, layers() / part}});
+      }
+    }
+  }
+
+  std::int32_t layers() const { return static_cast<std::int32_t>(limits_.layers); }
+
+  // Nothing when the work of choosing is used up.
+  std::optional<WorkScore> try_one(const WorkChoice& choice) {
+    const auto known = std::find_if(chosen_.tried.begin(), chosen_.tried.end(),
+                                    [&](const WorkTried& tried) { return tried.choice == choice; });
+    if (known != chosen_.tried.end()) return known->score;
+    if (planned_ops_ > most_planned_ops) return std::nullopt;
+    const WorkScore score = score_(choice);
+    planned_ops_ += score.ops;
+    if (chosen_.tried.empty() || is_better(score, chosen_.score)) {
+      chosen_.choice = choice;
+      chosen_.score = score;
+    }
+    chosen_.tried.push_back({choice, score});
+    return score;
+  }
+
+  WorkChosen finish() {
+    const WorkScore& first = chosen_.tried.front().score;
+    const WorkScore& best = chosen_.score;
+    if (chosen_.tried.size() > 1) {
+      chosen_.note = fmt::format("work: {}; {:.3g} s a step predicted, {:.3g} s {}", describe(chosen_.choice),
+                                 best.seconds, first.seconds, describe(chosen_.tried.front().choice));
+    }
+    if (best.fits && !is_allowed(best)) {
+      chosen_.note =
+          fmt::format("work: {}; it writes {} a day, more than max_disk_writes_per_day, and nothing tried writes less",
+                      describe(chosen_.choice), format_bytes(static_cast<std::int64_t>(best.writes_per_day())));
+    }
+    return std::move(chosen_);
+  }
+
+  const WorkLimits& limits_;
+  const std::function<WorkScore(const WorkChoice&)>& score_;
+  WorkChosen chosen_;
+  std::int64_t planned_ops_ = 0;
+};
+
+}  // namespace
+
+double WorkScore::writes_per_day() const {
+  return seconds > 0 ? static_cast<double>(write_bytes()) / seconds * seconds_per_day : 0;
+}
+
+std::string describe(const WorkChoice& choice) {
+  std::string text = fmt::format("by {}", name_of(choice.order));
+  if (choice.recompute.kind == RecomputeKind::none || choice.recompute.layers == 0) return text;
+  const int layers = choice.recompute.layers;
+  return fmt::format("{}, recompute {} in {} layer{}", text, name_of(choice.recompute.kind), layers,
+                     layers == 1 ? "" : "s");
+}
+
+WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score) {
+  return Search(limits, score).run();
+}
+
+}  // namespace spillway

@@ -1,0 +1,254 @@
+// The choice of how a step is worked through, over scores made up here.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "plan/plan.h"
+#include "program/spec.h"
+#include "session/choice.h"
+#include "sim/simulate.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t layers = 12;
+
+// Computing takes longer the more is recomputed, moving less; they overlap.
+WorkScore score_of(const WorkChoice& choice, double disk_bytes_per_second, double order_factor = 2) {
+  constexpr double dearer[] = {0, 0.02, 0.15, 0.4};
+  constexpr double saved[] = {0, 0.3, 0.5, 0.8};
+  const auto kind = static_cast<std::size_t>(choice.recompute.kind);
+  const double share = static_cast<double>(choice.recompute.layers) / layers;
+  const double compute = 1 + dearer[kind] * share;
+  const double moved = 4e9 * (1 - saved[kind] * share);
+  const double local = choice.order == WorkOrder::by_micro_batch ? moved / 4 : moved;
+  WorkScore score;
+  score.fits = true;
+  score.state_write_bytes =
+      static_cast<std::int64_t>(choice.order == WorkOrder::by_micro_batch ? order_factor * 1e9 : 1e9);
+  score.local_write_bytes = static_cast<std::int64_t>(local);
+  score.read_bytes = score.write_bytes();
+  const double disk = static_cast<double>(score.read_bytes + score.write_bytes()) / disk_bytes_per_second;
+  score.seconds = std::max(compute, disk);
+  score.stalled_seconds = score.seconds - compute;
+  score.ops = 1000;
+  return score;
+}
+
+class ChoiceTest : public testing::Test {
+ protected:
+  WorkChosen choose(double disk_bytes_per_second, double order_factor = 2) {
+    return choose_work(limits_, [&](const WorkChoice& choice) {
+      ++count_[describe(choice)];
+      return score_of(choice, disk_bytes_per_second, order_factor);
+    });
+  }
+
+  WorkLimits limits_{.layers = layers, .micro_batches = 4};
+  std::map<std::string, int> count_;
+};
+
+TEST_F(ChoiceTest, KeepsEverythingWhereTheDiskIsFastEnough) {
+  const WorkChosen chosen = choose(1e11);
+  EXPECT_EQ(chosen.choice, WorkChoice{});
+  EXPECT_EQ(chosen.tried.size(), 1U);
+  EXPECT_TRUE(chosen.note.empty());
+}
+
+TEST_F(ChoiceTest, TriesNothingWhereNothingMovesOrNothingFits) {
+  for (const bool fits : {true, false}) {
+    const WorkChosen chosen = choose_work(limits_, [&](const WorkChoice&) {
+      WorkScore score;
+      score.fits = fits;
+      score.seconds = 1;
+      score.stalled_seconds = 0.5;
+      return score;
+    });
+    EXPECT_EQ(chosen.tried.size(), 1U);
+    EXPECT_EQ(chosen.choice, WorkChoice{});
+  }
+}
+
+TEST_F(ChoiceTest, TakesTheFastestOfWhatItTriesAndTriesNothingTwice) {
+  for (const double disk : {1e8, 1e9, 3e9, 5e9, 8e9, 1e10}) {
+    for (const double factor : {1.0, 3.0, 20.0}) {
+      count_.clear();
+      const WorkChosen chosen = choose(disk, factor);
+      double fastest = chosen.tried.front().score.seconds;
+      for (const WorkTried& tried : chosen.tried) fastest = std::min(fastest, tried.score.seconds);
+      EXPECT_LE(chosen.score.seconds, fastest * 1.01);
+      EXPECT_LE(chosen.tried.size(), 16U);
+      for (const auto& [choice, times] : count_) EXPECT_EQ(times, 1) << choice;
+    }
+  }
+}
+
+TEST_F(ChoiceTest, RecomputesMoreTheSlowerTheDisk) {
+  limits_.order = WorkOrder::by_layer;
+  RecomputeKind last = RecomputeKind::none;
+  for (const double disk : {1e11, 9e9, 6e9, 1e9}) {
+    const RecomputeKind kind = choose(disk).choice.recompute.kind;
+    EXPECT_GE(kind, last);
+    last = kind;
+  }
+  EXPECT_EQ(last, RecomputeKind::block);
+}
+
+TEST_F(ChoiceTest, GoesByMicroBatchWhereStateIsTheSmallerPart) {
+  EXPECT_EQ(choose(1e9, 1).choice.order, WorkOrder::by_micro_batch);
+  EXPECT_EQ(choose(1e9, 20).choice.order, WorkOrder::by_layer);
+  limits_.micro_batches = 1;  // then both orders are one
+  EXPECT_EQ(choose(1e9, 1).choice.order, WorkOrder::by_layer);
+}
+
+TEST_F(ChoiceTest, WhatIsForcedIsNotChosen) {
+  limits_.recompute = Recompute{RecomputeKind::attention, 3};
+  for (const WorkTried& tried : choose(1e9).tried) EXPECT_EQ(tried.choice.recompute, limits_.recompute);
+  limits_.recompute.reset();
+  limits_.order = WorkOrder::by_micro_batch;
+  for (const WorkTried& tried : choose(1e9).tried) EXPECT_EQ(tried.choice.order, WorkOrder::by_micro_batch);
+}
+
+TEST_F(ChoiceTest, AStepOfManyOpsIsTriedInFewWays) {
+  int calls = 0;
+  choose_work(limits_, [&](const WorkChoice& choice) {
+    ++calls;
+    WorkScore score = score_of(choice, 1e9);
+    score.ops = 300'000;
+    return score;
+  });
+  EXPECT_LE(calls, 4);
+  EXPECT_GT(calls, 1);
+}
+
+TEST_F(ChoiceTest, StaysUnderTheWritesADayWhereAnythingDoes) {
+  const WorkChosen free = choose(1e10);
+  const double unlimited = free.score.writes_per_day();
+  limits_.max_disk_writes_per_day = static_cast<std::int64_t>(unlimited * 0.6);
+  const WorkChosen chosen = choose(1e10);
+  EXPECT_LE(chosen.score.writes_per_day(), unlimited * 0.6);
+  EXPECT_GE(chosen.score.seconds, free.score.seconds);
+  for (const WorkTried& tried : chosen.tried) {
+    if (tried.score.writes_per_day() <= unlimited * 0.6) {
+      EXPECT_LE(chosen.score.seconds, tried.score.seconds * 1.01) << describe(tried.choice);
+    }
+  }
+}
+
+TEST_F(ChoiceTest, WritesLeastAndSaysSoWhereNothingStaysUnder) {
+  limits_.max_disk_writes_per_day = 1;
+  const WorkChosen chosen = choose(1e10);
+  for (const WorkTried& tried : chosen.tried) {
+    EXPECT_LE(chosen.score.writes_per_day(), tried.score.writes_per_day()) << describe(tried.choice);
+  }
+  EXPECT_NE(chosen.note.find("max_disk_writes_per_day"), std::string::npos);
+}
+
+TEST(ForcedChoice, ReadsKindAndLayers) {
+  TrainOptions options;
+  EXPECT_EQ(forced_recompute(options, 12), std::nullopt);
+  options.recompute = "block";
+  EXPECT_EQ(forced_recompute(options, 12), (Recompute{RecomputeKind::block, 12}));
+  options.recompute = "cheap:3";
+  EXPECT_EQ(forced_recompute(options, 12), (Recompute{RecomputeKind::cheap, 3}));
+  options.recompute = "attention:99";
+  EXPECT_EQ(forced_recompute(options, 12), (Recompute{RecomputeKind::attention, 12}));
+  for (const char* wrong : {"blocks", "block:", "block:x", "block:-1", "auto:2", ""}) {
+    options.recompute = wrong;
+    EXPECT_THROW(forced_recompute(options, 12), UserError) << wrong;
+  }
+}
+
+ModelConfig small_llama() {
+  ModelConfig config;
+  config.family = Family::llama;
+  config.vocab_size = 300;
+  config.hidden_size = 64;
+  config.intermediate_size = 160;
+  config.num_hidden_layers = 4;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 16;
+  config.max_position_embeddings = 512;
+  return config;
+}
+
+// What recomputation is for: fewer activations are alive at once.
+TEST(Recomputed, StepsNeedLessMemoryTheMoreIsRecomputed) {
+  for (const WorkOrder order : {WorkOrder::by_layer, WorkOrder::by_micro_batch}) {
+    std::int64_t last_pages = std::numeric_limits<std::int64_t>::max();
+    for (const RecomputeKind kind :
+         {RecomputeKind::none, RecomputeKind::cheap, RecomputeKind::attention, RecomputeKind::block}) {
+      const Model model(small_llama(), DType::f32, Purpose::training, {});
+      StepShape shape;
+      shape.sequences = 2;
+      shape.sequence_length = 512;
+      shape.micro_batches = 2;
+      shape.order = order;
+      shape.recompute = {kind, 4};
+      const TrainingProgram training = record_training(model, shape);
+      const Program* const program = &training.program;
+      const Layout layout = lay_out({&program, 1}, model.state(), 4096);
+      const std::int64_t pages = in_memory_pages(layout, 0);
+      EXPECT_LT(pages, last_pages) << name_of(order) << ", " << name_of(kind);
+      last_pages = pages;
+    }
+  }
+}
+
+StepRates rates_of(const Program& program, double disk_speed) {
+  StepRates rates;
+  for (const Op& op : program.ops) {
+    std::vector<ValueType> reads;
+    std::vector<ValueType> writes;
+    for (const Operand& read : op.reads) reads.push_back(program.type_of(read));
+    for (const Operand& write : op.writes) writes.push_back(program.type_of(write));
+    const Cost cost = op.spec->cost(op.attrs, reads, writes);
+    rates.op_seconds.push_back(5e-6 + std::max(cost.flops / 2e11, cost.bytes / 2e10));
+  }
+  rates.read_bytes_per_second = 1.5e9 * disk_speed;
+  rates.write_bytes_per_second = 1.0e9 * disk_speed;
+  rates.mixed_bytes_per_second = 1.2e9 * disk_speed;
+  rates.compute_slowdown = 1.04;
+  return rates;
+}
+
+// Policies that published systems follow, for comparison, are never faster than ours in virtual time.
+TEST(Policies, OursIsNeverSlowerThanTheOthers) {
+  for (const WorkOrder order : {WorkOrder::by_layer, WorkOrder::by_micro_batch}) {
+    const Model model(small_llama(), DType::f32, Purpose::training, {});
+    StepShape shape;
+    shape.sequences = 1;
+    shape.sequence_length = 128;
+    shape.micro_batches = 3;
+    shape.order = order;
+    const TrainingProgram training = record_training(model, shape);
+    const Program* const program = &training.program;
+    const Layout layout = lay_out({&program, 1}, model.state(), 4096);
+    for (const double speed : {0.02, 0.1, 0.5, 2.0}) {
+      const StepRates rates = rates_of(training.program, speed);
+      const std::int64_t smallest = smallest_pages(layout);
+      const std::int64_t in_memory = in_memory_pages(layout, 0);
+      for (const double share : {0.0, 0.1, 0.25, 0.5, 0.75, 0.95}) {
+        const std::int64_t pages =
+            smallest + static_cast<std::int64_t>(share * static_cast<double>(in_memory - smallest));
+        const auto seconds = [&](Policy policy) {
+          PlanRequest request;
+          request.policy = policy;
+          return simulate_steady(make_plan(layout, 0, pages, request), layout, rates).seconds;
+        };
+        const double ours = seconds(Policy::automatic);
+        for (const Policy other : {Policy::everything_on_disk, Policy::lru, Policy::lifetime}) {
+          EXPECT_LE(ours, 1.0001 * seconds(other))
+              << name_of(order) << ", disk " << speed << ", share " << share << ": " << name_of(other);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace spillway
