@@ -37,11 +37,11 @@ std::optional<WorkOrder> forced_order(const TrainOptions& options) {
   return std::nullopt;
 }
 
-Policy policy_of(const TrainOptions& options) {
+std::optional<Policy> forced_policy(const TrainOptions& options) {
   for (const Policy policy : {Policy::everything_on_disk, Policy::lru, Policy::lifetime}) {
     if (options.policy == name_of(policy)) return policy;
   }
-  return Policy::automatic;
+  return std::nullopt;
 }
 
 }  // namespace spillway

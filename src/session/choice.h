@@ -1,5 +1,6 @@
-// How a step is worked through: what is recomputed and in which order. All choices give the same bits, so the fastest
-// is taken, as the simulator has it: the same rates give the same choice, and nothing is measured here.
+// How a step is worked through: what is recomputed, in which order, and by which policy it is planned. All choices give
+// the same bits, so the fastest is taken, as the simulator has it: the same rates give the same choice, and nothing is
+// measured here.
 #pragma once
 
 #include <functional>
@@ -16,6 +17,7 @@ namespace spillway {
 struct WorkChoice {
   WorkOrder order = WorkOrder::by_layer;
   Recompute recompute = {};
+  Policy policy = Policy::automatic;
 
   bool operator==(const WorkChoice&) const = default;
 };
@@ -42,6 +44,7 @@ struct WorkLimits {
   // Asked for by the user; without, chosen.
   std::optional<WorkOrder> order = {};
   std::optional<Recompute> recompute = {};
+  std::optional<Policy> policy = {};
 };
 
 struct WorkTried {
@@ -66,6 +69,6 @@ WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(c
 // Throws UserError.
 std::optional<Recompute> forced_recompute(const TrainOptions& options, std::int64_t layers);
 std::optional<WorkOrder> forced_order(const TrainOptions& options);
-Policy policy_of(const TrainOptions& options);
+std::optional<Policy> forced_policy(const TrainOptions& options);
 
 }  // namespace spillway

@@ -22,17 +22,22 @@ class Search {
       : limits_(limits), score_(score) {}
 
   WorkChosen run() {
-    const WorkChoice first{limits_.order.value_or(WorkOrder::by_layer), limits_.recompute.value_or(Recompute{})};
-    const WorkScore base = *try_one(first);
-    if (is_good_enough(base)) return finish();
+    const WorkChoice first{limits_.order.value_or(WorkOrder::by_layer), limits_.recompute.value_or(Recompute{}),
+                           limits_.policy.value_or(Policy::automatic)};
+    try_one(first);
+    if (is_good_enough(chosen_.score)) return finish();
     std::vector<WorkOrder> orders{first.order};
     if (!limits_.order && limits_.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
     for (const WorkOrder order : orders) {
       if (limits_.recompute) {
-        try_one({order, *limits_.recompute});
+        try_one({order, *limits_.recompute, first.policy});
       } else {
-        try_kinds(order);
+        try_kinds({order, {}, first.policy});
       }
+    }
+    if (!limits_.policy) {
+      try_policies(first);
+      try_policies(chosen_.choice);
     }
     return finish();
   }
@@ -59,14 +64,15 @@ class Search {
 
   // In the order of what they cost for the bytes they save. The time of a step is convex in the bytes moved, so once a
   // kind in all layers is slower than the one before, the next is too, and the best lies between the two.
-  void try_kinds(WorkOrder order) {
-    const std::optional<WorkScore> none = try_one({order, {}});
+  void try_kinds(WorkChoice choice) {
+    const std::optional<WorkScore> none = try_one(choice);
     if (!none) return;
     WorkScore last = *none;
     RecomputeKind best = RecomputeKind::none;
     RecomputeKind beyond = RecomputeKind::none;
     for (const RecomputeKind kind : {RecomputeKind::cheap, RecomputeKind::attention, RecomputeKind::block}) {
-      const std::optional<WorkScore> score = try_one({order, {kind, layers()}});
+      choice.recompute = {kind, layers()};
+      const std::optional<WorkScore> score = try_one(choice);
       if (!score) return;
       if (!is_better(*score, last)) {
         beyond = kind;
@@ -78,8 +84,17 @@ class Search {
     for (const RecomputeKind kind : {best, beyond}) {
       if (kind == RecomputeKind::none) continue;
       for (const std::int32_t part : {2, 4}) {
-        if (layers() >= part) try_one({order, {kind, layers() / part}});
+        choice.recompute = {kind, layers() / part};
+        if (layers() >= part) try_one(choice);
       }
+    }
+  }
+
+  // What other systems do is within reach of ours: none of their rules is faster than what is chosen.
+  void try_policies(WorkChoice choice) {
+    for (const Policy policy : {Policy::lifetime, Policy::lru, Policy::everything_on_disk}) {
+      choice.policy = policy;
+      try_one(choice);
     }
   }
 
@@ -130,10 +145,12 @@ double WorkScore::writes_per_day() const {
 
 std::string describe(const WorkChoice& choice) {
   std::string text = fmt::format("by {}", name_of(choice.order));
-  if (choice.recompute.kind == RecomputeKind::none || choice.recompute.layers == 0) return text;
   const int layers = choice.recompute.layers;
-  return fmt::format("{}, recompute {} in {} layer{}", text, name_of(choice.recompute.kind), layers,
-                     layers == 1 ? "" : "s");
+  if (choice.recompute.kind != RecomputeKind::none && layers > 0) {
+    text += fmt::format(", recompute {} in {} layer{}", name_of(choice.recompute.kind), layers, layers == 1 ? "" : "s");
+  }
+  if (choice.policy != Policy::automatic) text += fmt::format(", policy {}", name_of(choice.policy));
+  return text;
 }
 
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score) {

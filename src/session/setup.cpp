@@ -247,13 +247,13 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     evaluation = record_evaluation(model, one);
   }
   if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
-  choices.policy = policy_of(given);
   WorkLimits limits;
   limits.layers = config.model.num_hidden_layers;
   limits.micro_batches = shape.micro_batches;
   limits.max_disk_writes_per_day = given.max_disk_writes_per_day;
   limits.order = forced_order(given);
   limits.recompute = forced_recompute(given, limits.layers);
+  limits.policy = forced_policy(given);
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;
   work = choose_work(limits, [&](const WorkChoice& choice) {
@@ -273,6 +273,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
 void TrainingSetup::plan_step(const WorkChoice& choice) {
   shape.order = choice.order;
   shape.recompute = choice.recompute;
+  choices.policy = choice.policy;
   training = record_training(model, shape);
   planned =
       plan_programs(programs(), model.state(), choices, kernels, config.model.vocab_size, options.page_size_bytes);

@@ -44,6 +44,7 @@ TEST(PlanPolicy, EverythingOnDiskKeepsNoStateThatIsNotNeededSoon) {
     for (const StayId stay : plan.exit.stays) {
       const BundleId bundle = plan.stays[index_of(stay)].bundle;
       const std::int32_t next = uses.next(bundle, uses.segments() - 1);
+      if (next == never_used) continue;  // this Program does not touch it
       EXPECT_LT(next - uses.segments(), 8) << "bundle " << index_of(bundle);
     }
   });

@@ -80,7 +80,7 @@ TEST_F(ChoiceTest, TakesTheFastestOfWhatItTriesAndTriesNothingTwice) {
       double fastest = chosen.tried.front().score.seconds;
       for (const WorkTried& tried : chosen.tried) fastest = std::min(fastest, tried.score.seconds);
       EXPECT_LE(chosen.score.seconds, fastest * 1.01);
-      EXPECT_LE(chosen.tried.size(), 16U);
+      EXPECT_LE(chosen.tried.size(), 22U);
       for (const auto& [choice, times] : count_) EXPECT_EQ(times, 1) << choice;
     }
   }
@@ -216,35 +216,40 @@ StepRates rates_of(const Program& program, double disk_speed) {
   return rates;
 }
 
-// Policies that published systems follow, for comparison, are never faster than ours in virtual time.
-TEST(Policies, OursIsNeverSlowerThanTheOthers) {
-  for (const WorkOrder order : {WorkOrder::by_layer, WorkOrder::by_micro_batch}) {
-    const Model model(small_llama(), DType::f32, Purpose::training, {});
-    StepShape shape;
-    shape.sequences = 1;
-    shape.sequence_length = 128;
-    shape.micro_batches = 3;
-    shape.order = order;
-    const TrainingProgram training = record_training(model, shape);
-    const Program* const program = &training.program;
-    const Layout layout = lay_out({&program, 1}, model.state(), 4096);
-    for (const double speed : {0.02, 0.1, 0.5, 2.0}) {
-      const StepRates rates = rates_of(training.program, speed);
-      const std::int64_t smallest = smallest_pages(layout);
-      const std::int64_t in_memory = in_memory_pages(layout, 0);
-      for (const double share : {0.0, 0.1, 0.25, 0.5, 0.75, 0.95}) {
-        const std::int64_t pages =
-            smallest + static_cast<std::int64_t>(share * static_cast<double>(in_memory - smallest));
-        const auto seconds = [&](Policy policy) {
-          PlanRequest request;
-          request.policy = policy;
-          return simulate_steady(make_plan(layout, 0, pages, request), layout, rates).seconds;
-        };
-        const double ours = seconds(Policy::automatic);
-        for (const Policy other : {Policy::everything_on_disk, Policy::lru, Policy::lifetime}) {
-          EXPECT_LE(ours, 1.0001 * seconds(other))
-              << name_of(order) << ", disk " << speed << ", share " << share << ": " << name_of(other);
-        }
+// Policies that published systems follow, for comparison, are never faster than what we choose, in virtual time.
+TEST(Policies, NoneIsFasterThanWhatIsChosen) {
+  const Model model(small_llama(), DType::f32, Purpose::training, {});
+  for (const double speed : {0.02, 0.1, 0.5, 2.0}) {
+    for (const double share : {0.0, 0.1, 0.25, 0.5, 0.75, 0.95}) {
+      const auto score = [&](const WorkChoice& choice) {
+        StepShape shape;
+        shape.sequences = 1;
+        shape.sequence_length = 128;
+        shape.micro_batches = 3;
+        shape.order = choice.order;
+        shape.recompute = choice.recompute;
+        const TrainingProgram training = record_training(model, shape);
+        const Program* const program = &training.program;
+        const Layout layout = lay_out({&program, 1}, model.state(), 4096);
+        PlanRequest request;
+        request.policy = choice.policy;
+        const std::int64_t smallest = smallest_pages(layout);
+        const auto room = static_cast<double>(in_memory_pages(layout, 0) - smallest);
+        const Plan plan = make_plan(layout, 0, smallest + static_cast<std::int64_t>(share * room), request);
+        const Timeline timeline = simulate_steady(plan, layout, rates_of(training.program, speed));
+        WorkScore result;
+        result.fits = true;
+        result.seconds = timeline.seconds;
+        result.stalled_seconds = timeline.stalled_seconds;
+        result.read_bytes = plan.traffic.read_bytes;
+        result.local_write_bytes = plan.traffic.write_bytes;
+        return result;
+      };
+      const WorkChosen chosen = choose_work({.layers = 4, .micro_batches = 3}, score);
+      for (const Policy policy : {Policy::everything_on_disk, Policy::lru, Policy::lifetime}) {
+        EXPECT_LE(chosen.score.seconds, 1.011 * score({.policy = policy}).seconds)
+            << "disk " << speed << ", share " << share << ": " << name_of(policy) << " against "
+            << describe(chosen.choice);
       }
     }
   }
