@@ -90,6 +90,20 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
 
 }  // namespace
 
+KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes) {
+  KnownMachine known;
+  if (!machine_file.empty()) {
+    known.rates = read_machine(machine_file);
+  } else {
+    known.rates = load_rates(cache_directory(), identify_machine(), choices.threads).value_or(assumed_rates());
+  }
+  if (known.rates.threads == 0) known.rates.threads = choices.threads;
+  const std::vector<DiskRate> disks = disks_for(known.rates, choices, page_bytes);
+  known.disk_shares = disk_shares(disks);
+  known.disk = together(disks, known.disk_shares);
+  return known;
+}
+
 KnownMachine know_machine(const std::string& machine_file, const RunChoices& choices,
                           std::span<const Program* const> programs, KernelCache& kernels, std::int64_t page_bytes,
                           std::int64_t memory_bytes) {

@@ -24,4 +24,7 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
                           std::span<const Program* const> programs, KernelCache& kernels, std::int64_t page_bytes,
                           std::int64_t memory_bytes);
 
+// The same without measuring anything: what is not in the cache is assumed, so that plans can be compared at once.
+KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes);
+
 }  // namespace spillway

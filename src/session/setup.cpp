@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "device/memory_info.h"
 #include "ops/matmul/matmul.h"
+#include "session/known_machine.h"
+#include "sim/op_rates.h"
 #include "sim/simulate.h"
 
 namespace spillway {
@@ -62,28 +64,6 @@ StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) 
         shape.micro_batches, most_micro_batches);
   }
   return shape;
-}
-
-// Of a small server: what an op costs by roofline, and one disk.
-StepRates assumed_rates(const Program& program) {
-  constexpr double flops_per_second = 4e11;
-  constexpr double memory_bytes_per_second = 2e10;
-  constexpr double seconds_to_start = 5e-6;
-  StepRates rates;
-  for (const Op& op : program.ops) {
-    std::vector<ValueType> reads;
-    std::vector<ValueType> writes;
-    for (const Operand& read : op.reads) reads.push_back(program.type_of(read));
-    for (const Operand& write : op.writes) writes.push_back(program.type_of(write));
-    const Cost cost = op.spec->cost(op.attrs, reads, writes);
-    rates.op_seconds.push_back(seconds_to_start +
-                               std::max(cost.flops / flops_per_second, cost.bytes / memory_bytes_per_second));
-  }
-  rates.read_bytes_per_second = 1.5e9;
-  rates.write_bytes_per_second = 1.0e9;
-  rates.mixed_bytes_per_second = 1.2e9;
-  rates.compute_slowdown = 1.04;
-  return rates;
 }
 
 Cut cut_of(const TrainOptions& options) {
@@ -290,7 +270,9 @@ WorkScore TrainingSetup::score() const {
   const DiskWrites writes = disk_writes(plan, planned.layout);
   score.state_write_bytes = writes.state_bytes;
   score.local_write_bytes = writes.local_bytes;
-  const Timeline timeline = simulate_steady(plan, planned.layout, assumed_rates(*planned.programs.front()));
+  const KnownMachine machine = recall_machine(options.machine, choices, planned.layout.page_bytes);
+  const Timeline timeline =
+      simulate_steady(plan, planned.layout, step_rates(*planned.programs.front(), machine.rates, machine.disk));
   score.seconds = timeline.seconds;
   score.stalled_seconds = timeline.stalled_seconds;
   return score;

@@ -155,12 +155,14 @@ TEST_P(SameBits, WhateverThePolicy) {
   }
 }
 
-// The second with a limit that nothing meets, so that whatever writes least is taken.
+// A slow disk, so that choosing has a reason; then a limit that nothing meets, so that whatever writes least is taken.
 TEST_P(SameBits, WhateverIsChosen) {
   const Outcome expected = run(options_);
   TrainOptions options = options_;
   options.order = "auto";
   options.recompute = "auto";
+  std::ofstream(scratch_ / "machine.json") << R"({"disks": [{"read_bytes_per_second": 1e7}]})";
+  options.machine = (scratch_ / "machine.json").string();
   const PlanReport report = run_plan(options);
   options.memory_bytes = (report.min_memory_bytes + report.in_memory_bytes) / 2;
   expect_same(options, expected, "chosen: " + run_plan(options).work);
