@@ -130,7 +130,7 @@ class Lifetime : public VictimPolicy {
 
 std::string_view name_of(Policy policy) {
   switch (policy) {
-    case Policy::automatic: return "auto";
+    case Policy::automatic: return "farthest";
     case Policy::everything_on_disk: return "everything-on-disk";
     case Policy::lru: return "lru";
     case Policy::lifetime: return "lifetime";

@@ -38,7 +38,7 @@ std::optional<WorkOrder> forced_order(const TrainOptions& options) {
 }
 
 std::optional<Policy> forced_policy(const TrainOptions& options) {
-  for (const Policy policy : {Policy::everything_on_disk, Policy::lru, Policy::lifetime}) {
+  for (const Policy policy : {Policy::automatic, Policy::everything_on_disk, Policy::lru, Policy::lifetime}) {
     if (options.policy == name_of(policy)) return policy;
   }
   return std::nullopt;

@@ -139,8 +139,8 @@ std::vector<Option> options_of(TrainOptions& o) {
       {"piece_elements", hidden, "elements updated at once; 0: the default", &o.piece_elements, at_least(0)});
   rows.push_back({"tile_elements", hidden, "elements of a vocabulary tile; 0: the default. Changes bits",
                   &o.tile_elements, at_least(0)});
-  rows.push_back({"policy", hidden, "what gives way in memory: auto, everything-on-disk, lru or lifetime", &o.policy,
-                  one_of({"auto", "everything-on-disk", "lru", "lifetime"})});
+  rows.push_back({"policy", hidden, "what gives way in memory: auto, farthest, everything-on-disk, lru or lifetime",
+                  &o.policy, one_of({"auto", "farthest", "everything-on-disk", "lru", "lifetime"})});
   rows.push_back({"allow_uring", hidden, "use io_uring where the kernel has it", &o.allow_uring});
   rows.push_back({"huge_pages", hidden, "ask for huge pages", &o.huge_pages});
   rows.push_back({"poison", hidden, "fill memory with NaN before use", &o.poison});

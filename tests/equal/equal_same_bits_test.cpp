@@ -141,7 +141,7 @@ TEST_P(SameBits, WhateverIsRecomputedAndInWhicheverOrder) {
 
 TEST_P(SameBits, WhateverThePolicy) {
   const Outcome expected = run(options_);
-  for (const std::string policy : {"everything-on-disk", "lru", "lifetime"}) {
+  for (const std::string policy : {"everything-on-disk", "lru", "lifetime", "farthest"}) {
     TrainOptions options = options_;
     options.policy = policy;
     options.delay_seed = 11;

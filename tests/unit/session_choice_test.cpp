@@ -219,8 +219,8 @@ StepRates rates_of(const Program& program, double disk_speed) {
 // Policies that published systems follow, for comparison, are never faster than what we choose, in virtual time.
 TEST(Policies, NoneIsFasterThanWhatIsChosen) {
   const Model model(small_llama(), DType::f32, Purpose::training, {});
-  for (const double speed : {0.02, 0.1, 0.5, 2.0}) {
-    for (const double share : {0.0, 0.1, 0.25, 0.5, 0.75, 0.95}) {
+  for (const double speed : {0.02, 0.3, 2.0}) {
+    for (const double share : {0.0, 0.25, 0.75, 0.95}) {
       const auto score = [&](const WorkChoice& choice) {
         StepShape shape;
         shape.sequences = 1;
