@@ -112,12 +112,14 @@ void SlotStore::attach(IoEngine& engine) {
 }
 
 void SlotStore::grow(std::int64_t slot_count, std::int64_t reserved_slots) {
+  bool grows = false;
   for (std::int32_t i = 0; i < file_count(); ++i) {
     const std::int64_t wanted = slots_of_file(slot_count, i, file_count());
     if (wanted <= slots_in(i)) continue;
     files_[static_cast<std::size_t>(i)].reserve(head_bytes(kept_) + wanted * slot_bytes_);
+    grows = true;
   }
-  flush();
+  if (grows) flush();
   for (std::int32_t i = 0; i < file_count(); ++i) add_slots_to(i, slots_of_file(slot_count, i, file_count()));
   const std::lock_guard lock(mutex_);
   reserved_ = reserved_slots;

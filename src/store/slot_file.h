@@ -94,7 +94,7 @@ class SlotStore {
   SlotId allocate();
   // The same from the reserve; never waits.
   SlotId allocate_reserved();
-  // Whether `slots` calls of allocate would return at once.
+  // Whether `slots` calls of allocate would return or throw at once.
   bool can_allocate(std::int64_t slots) const;
   void hold(std::span<const SlotId> slots);
   void release(SlotId slot);
@@ -109,7 +109,8 @@ class SlotStore {
   void end_promise();
   // Ends all waiting in allocate, now and later, with this failure.
   void stop(std::exception_ptr failure);
-  // Called, on the thread that released, when slots have become free while someone may be waiting. Set before the run.
+  // Called, on the thread that released or stopped, when can_allocate may have become true after it was false. Set
+  // before the run.
   void on_release(std::function<void()> notify);
 
   // Notes the checksum of what is about to be written to the slot; the bytes beyond are undefined.

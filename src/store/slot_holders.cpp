@@ -1,5 +1,6 @@
 // Who holds which slot, and who waits for one.
 #include <algorithm>
+#include <utility>
 
 #include "store/slot_file.h"
 
@@ -74,7 +75,7 @@ SlotId SlotStore::allocate_reserved() {
 
 bool SlotStore::can_allocate(std::int64_t slots) const {
   const std::lock_guard lock(mutex_);
-  if (available() >= slots) return true;
+  if (failure_ || available() >= slots) return true;
   starved_ = true;
   return false;
 }
@@ -95,8 +96,7 @@ void SlotStore::release(std::span<const SlotId> slots) {
   {
     const std::lock_guard lock(mutex_);
     for (const SlotId slot : slots) release_one(checked(slot));
-    wanted = starved_;
-    starved_ = false;
+    wanted = std::exchange(starved_, false);
   }
   changed_.notify_all();
   if (wanted && notify_) notify_();
@@ -138,11 +138,14 @@ void SlotStore::end_promise() {
 }
 
 void SlotStore::stop(std::exception_ptr failure) {
+  bool wanted = false;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = std::move(failure);
+    wanted = std::exchange(starved_, false);
   }
   changed_.notify_all();
+  if (wanted && notify_) notify_();
 }
 
 void SlotStore::on_release(std::function<void()> notify) {

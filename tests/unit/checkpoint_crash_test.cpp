@@ -228,6 +228,20 @@ TEST_F(CheckpointCrash, DeathOfTheProcessAndOfThePowerInTurn) {
   }
 }
 
+// A process that was killed with its superblocks written and not flushed: the next one uses what they make free only
+// once they are durable.
+TEST_F(CheckpointCrash, AKillBeforeTheLastFlushAndThenAPowerLoss) {
+  const std::uint64_t seed = this->seed();
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 60; ++round) {
+    Lives lives({1 + round % 2, 1}, random());
+    lives.live({.at_point = CommitPoint::superblocks_written, .occurrence = 2, .power_loss = false}, 5);
+    lives.live({.at_operation = static_cast<std::int64_t>(1 + random() % 16)}, 2);
+    lives.check();
+    ASSERT_FALSE(HasFailure()) << "seed " << seed << ", round " << round;
+  }
+}
+
 TEST_F(CheckpointCrash, AFailingDiskStopsTheRunWithTheLastCommitIntact) {
   const std::uint64_t seed = this->seed();
   std::mt19937_64 random(seed);

@@ -235,6 +235,18 @@ TEST_F(StoreKept, AStoppedStoreEndsTheWaiting) {
   EXPECT_THROW(store.allocate(), DeviceError);
 }
 
+TEST_F(StoreKept, WhoWaitsWithoutBlockingIsToldOfTheStop) {
+  SlotStore store(options(1));
+  store.allocate();
+  int told = 0;
+  store.on_release([&] { ++told; });
+  EXPECT_FALSE(store.can_allocate(1));
+  store.stop(std::make_exception_ptr(DeviceError("the commit failed")));
+  EXPECT_EQ(told, 1);
+  EXPECT_TRUE(store.can_allocate(1));  // to find out why
+  EXPECT_THROW(store.allocate(), DeviceError);
+}
+
 TEST_F(StoreKept, ChangedBytesDoNotVerify) {
   SlotStore store(options(2));
   const SlotId slot = store.allocate();
