@@ -15,8 +15,8 @@ namespace {
 // what the run took, so that its plan can be made again.
 class RunConsole : public Console {
  public:
-  explicit RunConsole(const TrainOptions& options)
-      : Console(stdout, stderr, ConsoleStyle::of(stdout), options.logging_steps), options_(options) {}
+  RunConsole(const TrainOptions& options, bool quiet)
+      : Console(stdout, stderr, style_of(quiet), options.logging_steps), options_(options) {}
 
   void started(const RunSummary& run) override {
     options_.memory_bytes = run.budget_bytes;
@@ -28,10 +28,16 @@ class RunConsole : public Console {
   }
 
  private:
+  static ConsoleStyle style_of(bool quiet) {
+    ConsoleStyle style = ConsoleStyle::of(stdout);
+    style.quiet = quiet;
+    return style;
+  }
+
   TrainOptions options_;
 };
 
-ExitCode train(TrainArguments& arguments) {
+ExitCode train(TrainArguments& arguments, bool quiet) {
   const TrainOptions& options = arguments.read();
   if (arguments.print_config_wanted()) {
     print(arguments.config_text());
@@ -39,7 +45,7 @@ ExitCode train(TrainArguments& arguments) {
   }
   validate(options, TrainUse::train);
   std::signal(SIGPIPE, SIG_IGN);  // a reader of the progress that goes away must not end the run
-  RunConsole console(options);
+  RunConsole console(options, quiet);
   run_train(options, console, &run_control());
   return ExitCode::ok;
 }
@@ -49,7 +55,9 @@ ExitCode train(TrainArguments& arguments) {
 Verb add_train(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("train", "train a model folder on text and write a new folder");
   auto arguments = std::make_shared<TrainArguments>(*verb);
-  return {verb, [arguments] { return train(*arguments); }};
+  auto quiet = std::make_shared<bool>(false);
+  verb->add_flag("--quiet", *quiet, "print nothing but errors, and steps that take far too long");
+  return {verb, [arguments, quiet] { return train(*arguments, *quiet); }};
 }
 
 }  // namespace spillway

@@ -1,6 +1,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "session/known_machine.h"
+#include "session/run_catalog.h"
 #include "session/session.h"
 #include "session/setup.h"
 #include "sim/op_rates.h"
@@ -35,6 +36,15 @@ std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
   return rows;
 }
 
+// Beside the trace of the run, which has the same tracks.
+void write_predicted_trace(const TrainingSetup& setup, const Timeline& timeline) {
+  constexpr std::array<std::string_view, 1> names{"train"};
+  const Catalog catalog = catalog_of(setup.planned, setup.model.state(), names);
+  write_trace_file(setup.options.trace, catalog,
+                   events_of(setup.planned.plans.front(), 0, setup.planned.layout, timeline),
+                   {"spillway plan, predicted", 1});
+}
+
 StepPrediction predict_step(TrainingSetup& setup) {
   const Plan& plan = setup.planned.plans.front();
   const Layout& layout = setup.planned.layout;
@@ -42,6 +52,7 @@ StepPrediction predict_step(TrainingSetup& setup) {
                                             layout.page_bytes, plan.pages * layout.page_bytes);
   StepRates rates = step_rates(*setup.planned.programs.front(), machine.rates, machine.disk);
   const Timeline timeline = simulate(plan, layout, rates);
+  if (!setup.options.trace.empty()) write_predicted_trace(setup, timeline);
   StepPrediction prediction;
   prediction.step_seconds = timeline.seconds;
   prediction.lower_bound_seconds = timeline.lower_bound_seconds();
@@ -79,7 +90,7 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.disk_state_write_bytes_per_step = disk_writes(planned.plans.front(), planned.layout).state_bytes;
     report.work = describe(setup.work.choice);
     report.placement = placement_of(setup);
-    if (predict) report.prediction = predict_step(setup);
+    if (predict || !options.trace.empty()) report.prediction = predict_step(setup);
   } else {
     report.advice = refusal(planned, training_advice);
   }

@@ -12,10 +12,12 @@
 #include "session/checkpoints.h"
 #include "session/data.h"
 #include "session/feed.h"
+#include "session/known_machine.h"
 #include "session/run_catalog.h"
 #include "session/run_control.h"
 #include "session/session.h"
 #include "session/setup.h"
+#include "sim/op_rates.h"
 #include "telemetry/metrics.h"
 #include "telemetry/run_watch.h"
 
@@ -97,8 +99,12 @@ class TrainingRun {
   TrainObserver& observer() { return watch_.observer(); }
 
   WatchOptions watch_options() const {
-    return {options_.telemetry, rings_for(setup_.planned.programs, setup_.choices), options_.output_dir,
-            options_.event_log};
+    WatchOptions watch;
+    watch.record = options_.telemetry;
+    watch.capacities = rings_for(setup_.planned.programs, setup_.choices);
+    watch.output_dir = options_.output_dir;
+    watch.event_log = options_.event_log;
+    return watch;
   }
 
   void write_run_trace() {
@@ -161,7 +167,9 @@ class TrainingRun {
     execution.recorder = watch_.recorder();
     execution.tags = bundle_tags(setup_.planned, setup_.model.state());
     constexpr std::array<std::string_view, 2> plan_names{"train", "evaluate"};
-    watch_.describe(catalog_of(setup_.planned, setup_.model.state(), plan_names));
+    Catalog catalog = catalog_of(setup_.planned, setup_.model.state(), plan_names);
+    predict_steps(catalog);
+    watch_.describe(std::move(catalog));
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
     observer().note(executor_->describe_io());
     observer().note("products: " + matmul_numeric_key());
@@ -183,6 +191,29 @@ class TrainingRun {
     StepShape one = setup_.shape;
     one.micro_batches = 1;
     eval_feed_.emplace(*executor_, evaluation_program, setup_.evaluation->micro_batches, one, *eval_windows_);
+  }
+
+  // Where the machine's rates are known already; a run does not measure.
+  void predict_steps(Catalog& catalog) const {
+    const Plan& step = plan(training_program);
+    const Program& program = *setup_.planned.programs[training_program];
+    const KnownMachine machine =
+        recall_machine(options_.machine, setup_.choices, setup_.planned.layout.page_bytes);
+    const bool spills = step.traffic.read_bytes + step.traffic.write_bytes > 0;
+    if (options_.machine.empty() && !is_known(program, machine, spills)) return;
+    const Timeline timeline =
+        simulate_steady(step, setup_.planned.layout, step_rates(program, machine.rates, machine.disk));
+    catalog.plans[training_program].predicted_seconds = timeline.seconds;
+    catalog.plans[training_program].lower_bound_seconds = timeline.lower_bound_seconds();
+  }
+
+  // Nothing that matters is assumed.
+  static bool is_known(const Program& program, const KnownMachine& machine, bool spills) {
+    if (spills && machine.disk.source == RateSource::predicted) return false;
+    const OpClasses ops = classes_of(program);
+    return std::none_of(ops.classes.begin(), ops.classes.end(), [&](const OpClass& what) {
+      return op_estimate(what, machine.rates).source == RateSource::roofline;
+    });
   }
 
   const Plan& plan(std::int32_t program) const { return setup_.planned.plans[static_cast<std::size_t>(program)]; }

@@ -13,12 +13,13 @@
 namespace spillway {
 namespace {
 
-constexpr std::string_view clear_line = "\r\x1b[2K";
-// Without wrapping a bar that became too long for a narrowed window stays on one line.
+// Without wrapping a line that became too long for a narrowed window stays on one line.
 constexpr std::string_view wrap_off = "\x1b[?7l";
 constexpr std::string_view wrap_on = "\x1b[?7h";
-constexpr std::string_view bar_color = "\x1b[36m";
-constexpr std::string_view color_off = "\x1b[0m";
+constexpr std::string_view clear_to_end_of_line = "\x1b[K";
+constexpr std::string_view clear_to_end_of_screen = "\x1b[J";
+constexpr std::chrono::milliseconds redraw_every{100};
+constexpr std::size_t most_losses = 64;
 
 // One write an update, so that nothing half-drawn is seen.
 void put(std::FILE* stream, std::string_view text) {
@@ -26,15 +27,23 @@ void put(std::FILE* stream, std::string_view text) {
   std::fflush(stream);
 }
 
-std::int64_t columns_of(std::FILE* stream) {
+ViewSize size_of(std::FILE* stream) {
   winsize size = {};
-  const bool known = ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
+  const bool known = ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
+  return known ? ViewSize{size.ws_col, size.ws_row} : ViewSize{};
 }
 
-bool is_set(const char* variable) {
+std::string_view text_in(const char* variable) {
   const char* value = std::getenv(variable);
-  return value != nullptr && *value != '\0';
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+bool has_utf8() {
+  for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string_view text = text_in(variable);
+    if (!text.empty()) return text.find("UTF-8") != text.npos || text.find("utf8") != text.npos;
+  }
+  return false;
 }
 
 }  // namespace
@@ -59,67 +68,103 @@ std::string line_of(const StepRecord& r) {
 }
 
 ConsoleStyle ConsoleStyle::of(std::FILE* stream) {
-  const char* terminal = std::getenv("TERM");
-  const bool dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
-  const bool live = !dumb && ::isatty(::fileno(stream)) == 1;
-  return {.live = live, .color = live && !is_set("NO_COLOR")};
+  const std::string_view terminal = text_in("TERM");
+  const bool live = !terminal.empty() && terminal != "dumb" && ::isatty(::fileno(stream)) == 1;
+  return {.live = live, .color = live && text_in("NO_COLOR").empty(), .blocks = has_utf8()};
 }
 
-Console::~Console() { clear_bar(); }
+Console::~Console() { clear(); }
 
-void Console::clear_bar() {
-  if (bar_shown_) put(out_, clear_line);
-  bar_shown_ = false;
+// A narrowed terminal may have broken the lines that are there, so the way up is counted in its columns of now.
+std::string Console::erased() const {
+  if (shown_columns_.empty()) return {};
+  const ViewSize size = size_of(out_);
+  std::int64_t rows = 0;
+  for (const std::int64_t columns : shown_columns_) rows += std::max<std::int64_t>(1, divide_up(columns, size.columns));
+  const std::int64_t up = std::min(rows, size.rows) - 1;
+  return (up > 0 ? fmt::format("\r\x1b[{}A", up) : "\r");
+}
+
+// Over the old one, line by line, so that nothing flickers.
+std::string Console::drawn() {
+  std::string text = erased();
+  text += wrap_off;
+  shown_columns_.clear();
+  const std::vector<std::string> lines = view_of(state_, size_of(out_));
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) text += "\r\n";
+    text += lines[i];
+    text += clear_to_end_of_line;
+    shown_columns_.push_back(columns_of(lines[i]));
+  }
+  text += clear_to_end_of_screen;
+  text += wrap_on;
+  drawn_at_ = std::chrono::steady_clock::now();
+  return text;
+}
+
+void Console::clear() {
+  if (!shown_columns_.empty()) put(out_, erased() + std::string(clear_to_end_of_screen));
+  shown_columns_.clear();
+}
+
+// Above the view.
+void Console::print(std::FILE* stream, const std::string& text) {
+  clear();
+  put(stream, text);
 }
 
 void Console::note(std::string_view sentence) {
-  clear_bar();
-  put(notes_, fmt::format("spillway: {}\n", sentence));
+  if (!style_.quiet) print(notes_, fmt::format("spillway: {}\n", sentence));
 }
 
+void Console::slow(std::string_view sentence) { print(notes_, fmt::format("spillway: {}\n", sentence)); }
+
 void Console::started(const RunSummary& run) {
-  clear_bar();
-  put(out_, fmt::format("{}: {:.1f} M parameters, {}, {} of state, {} of it on disk{}\n", run.model,
-                        static_cast<double>(run.parameters) / 1e6, run.dtype, format_bytes(run.state_bytes),
-                        format_bytes(run.spilled_bytes), run.spill_dir.empty() ? "" : " in " + run.spill_dir));
-  put(out_, fmt::format("{} steps of {} tokens, {} threads, at most {} of memory\n", run.total_steps,
-                        run.tokens_per_step, run.threads, format_bytes(run.budget_bytes)));
+  state_.run = run;
+  state_.blocks = style_.blocks;
+  state_.color = style_.color;
+  if (style_.quiet) return;
+  print(out_, fmt::format("{}: {:.1f} M parameters, {}, {} of state, {} of it on disk{}\n", run.model,
+                          static_cast<double>(run.parameters) / 1e6, run.dtype, format_bytes(run.state_bytes),
+                          format_bytes(run.spilled_bytes), run.spill_dir.empty() ? "" : " in " + run.spill_dir));
+  print(out_, fmt::format("{} steps of {} tokens, {} threads, at most {} of memory\n", run.total_steps,
+                          run.tokens_per_step, run.threads, format_bytes(run.budget_bytes)));
 }
 
 void Console::step(const StepRecord& record) {
+  state_.last = record;
+  state_.losses.push_back(record.loss);
+  if (state_.losses.size() > most_losses) state_.losses.erase(state_.losses.begin());
+  if (style_.quiet) return;
   const bool last = record.step == record.total_steps;
   const bool wanted = record.step % logging_steps_ == 0 || record.step == 1 || last || record.eval_loss.has_value();
+  if (!style_.live) {
+    if (wanted) put(out_, line_of(record) + '\n');
+    return;
+  }
   std::string text;
-  if (bar_shown_) text += clear_line;
-  if (wanted) text += line_of(record) + '\n';
-  if (style_.live && !last) text += bar_of(record);
-  bar_shown_ = style_.live && !last;
-  if (!text.empty()) put(out_, text);
+  if (wanted) {
+    text =
+        erased() + line_of(record) + std::string(clear_to_end_of_line) + "\r\n" + std::string(clear_to_end_of_screen);
+    shown_columns_.clear();
+  }
+  if (!last) text += drawn();
+  put(out_, text);
 }
 
-std::string Console::bar_of(const StepRecord& r) const {
-  const std::string left = r.seconds_left ? format_seconds(*r.seconds_left) + " left" : "measuring";
-  const double share =
-      std::clamp(static_cast<double>(r.step) / static_cast<double>(std::max<std::int64_t>(1, r.total_steps)), 0.0, 1.0);
-  std::string words =
-      fmt::format(" {:3.0f}%  {}/{}  loss {:.4f}  {}", std::floor(share * 100), r.step, r.total_steps, r.loss, left);
-  const std::int64_t columns = columns_of(out_);
-  const std::int64_t width = std::clamp<std::int64_t>(columns - std::ssize(words) - 3, 0, 40);
-  const auto done = static_cast<std::int64_t>(share * static_cast<double>(width));
-  words.resize(static_cast<std::size_t>(std::min<std::int64_t>(std::ssize(words), columns)));
-  std::string bar;
-  if (width > 0)
-    bar = '[' + std::string(static_cast<std::size_t>(done), '=') +
-          std::string(static_cast<std::size_t>(width - done), ' ') + ']';
-  if (style_.color) bar = std::string(bar_color) + bar + std::string(color_off);
-  return std::string(wrap_off) + bar + words + std::string(wrap_on);
+void Console::live(const LiveStatus& status) {
+  state_.live = status;
+  const bool over = state_.last && state_.last->step == state_.run.total_steps;
+  if (!style_.live || style_.quiet || state_.run.total_steps == 0 || over) return;
+  if (std::chrono::steady_clock::now() - drawn_at_ >= redraw_every) put(out_, drawn());
 }
 
 void Console::finished(const RunEnd& end) {
-  clear_bar();
+  if (style_.quiet) return;
   const std::string result = end.output_dir.empty() ? "stopped; the same command goes on" : "wrote " + end.output_dir;
-  put(out_, fmt::format("{} steps in {}, peak memory {}; {}\n", end.steps, format_seconds(end.seconds),
-                        format_bytes(end.peak_rss_bytes), result));
+  print(out_, fmt::format("{} steps in {}, peak memory {}; {}\n", end.steps, format_seconds(end.seconds),
+                          format_bytes(end.peak_rss_bytes), result));
 }
 
 }  // namespace spillway

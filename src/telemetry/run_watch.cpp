@@ -65,8 +65,14 @@ void RunWatch::Locked::slow(std::string_view sentence) {
 // --- From the training thread ---
 
 void RunWatch::open(const WatchOptions& options) {
+  slow_seconds_ = options.slow_seconds;
   if (!options.record) return;
-  flight_ = std::make_unique<FlightFile>(options.output_dir / flight_file_name, options.capacities);
+  try {
+    flight_ = std::make_unique<FlightFile>(options.output_dir / flight_file_name, options.capacities);
+  } catch (const DeviceError& error) {  // a file system that cannot map files, for one
+    locked_.note(fmt::format("{}; the run goes on unobserved: no flight record, no live view, no trace", error.what()));
+    return;
+  }
   if (options.event_log.empty()) return;
   log_ = ::open(options.event_log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
   if (log_ < 0) throw DeviceError("{}: cannot be written ({})", options.event_log.string(), std::strerror(errno));
@@ -97,12 +103,18 @@ void RunWatch::describe(Catalog catalog) {
 }
 
 void RunWatch::begin(RunPhase phase) {
-  if (flight_) flight_->recorder().phase_begin(phase);
+  if (flight_) {
+    flight_->recorder().phase_begin(phase);
+    sample_counters(EventSource::compute);
+  }
   if (phase == RunPhase::evaluate) evaluation_ns_ = monotonic_ns();
 }
 
 void RunWatch::end(RunPhase phase) {
-  if (flight_) flight_->recorder().phase_end(phase);
+  if (flight_) {
+    sample_counters(EventSource::compute);
+    flight_->recorder().phase_end(phase);
+  }
   if (phase != RunPhase::evaluate) return;
   const std::lock_guard lock(mutex_);
   time_left_.after_evaluation(static_cast<double>(monotonic_ns() - evaluation_ns_) * 1e-9);
@@ -175,7 +187,10 @@ void RunWatch::watch() {
 void RunWatch::look() {
   reader_->read();
   const std::int64_t now_ns = monotonic_ns();
-  sample_counters(now_ns);
+  if (now_ns - sampled_ns_ >= sample_every_ns) {
+    sample_counters(EventSource::background);
+    sampled_ns_ = now_ns;
+  }
   const LiveStatus status = status_at(now_ns);
   say_if_slow(status, now_ns);
   locked_.live(status);
@@ -213,7 +228,7 @@ void RunWatch::say_if_slow(const LiveStatus& status, std::int64_t now_ns) {
   const double expected = *status.expected_step_seconds;
   if (status.step != slow_step_) {
     slow_step_ = status.step;
-    slow_at_seconds_ = std::max(slow_factor * expected, expected + slow_seconds);
+    slow_at_seconds_ = std::max(slow_factor * expected, expected + slow_seconds_);
   }
   if (status.step_seconds < slow_at_seconds_) return;
   slow_at_seconds_ = 2 * status.step_seconds;
@@ -223,13 +238,9 @@ void RunWatch::say_if_slow(const LiveStatus& status, std::int64_t now_ns) {
                            status.step_seconds, expected, tracker_->doing(now_ns)));
 }
 
-void RunWatch::sample_counters(std::int64_t now_ns) {
-  if (now_ns - sampled_ns_ < sample_every_ns) return;
-  sampled_ns_ = now_ns;
+void RunWatch::sample_counters(EventSource source) {
   EventRecorder& recorder = flight_->recorder();
-  const auto sample = [&](CounterKind kind, std::int64_t value) {
-    recorder.counter(EventSource::background, 0, kind, value);
-  };
+  const auto sample = [&](CounterKind kind, std::int64_t value) { recorder.counter(source, 0, kind, value); };
   sample(CounterKind::rss_bytes, rss_bytes());
   if (const auto io = system_io()) {
     sample(CounterKind::system_read_bytes, io->first);

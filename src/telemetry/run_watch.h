@@ -23,6 +23,7 @@ struct WatchOptions {
   bool record = true;  // false: no events, no flight record, no thread; observers get what a step's record has
   RingCapacities capacities{};
   std::filesystem::path output_dir = {};
+  double slow_seconds = 3;               // a step is not slow until it takes so much longer than it should
   std::filesystem::path event_log = {};  // for tests: every event is first written here. Empty: none
 };
 
@@ -34,7 +35,8 @@ class RunWatch {
   RunWatch& operator=(const RunWatch&) = delete;
   ~RunWatch();
 
-  // Once, when the output folder is there. Throws DeviceError.
+  // Once, when the output folder is there. Where it cannot hold a flight record, a note says so and nothing is
+  // recorded.
   void open(const WatchOptions& options);
 
   // Null when nothing is recorded.
@@ -83,7 +85,7 @@ class RunWatch {
   void watch();
   void look();
   void say_if_slow(const LiveStatus& status, std::int64_t now_ns);
-  void sample_counters(std::int64_t now_ns);
+  void sample_counters(EventSource source);
   LiveStatus status_at(std::int64_t now_ns);
   std::optional<double> expected_seconds() const;
 
@@ -111,14 +113,14 @@ class RunWatch {
   // Of the watching thread.
   std::int64_t slow_step_ = 0;
   double slow_at_seconds_ = 0;
+  double slow_seconds_ = 0;
   std::int64_t sampled_ns_ = 0;
 
   std::int64_t evaluation_ns_ = 0;
   std::thread thread_;
 };
 
-// A step is slow when it takes so many times what it should, and at least so much longer.
+// A step is slow when it takes so many times what it should, and WatchOptions::slow_seconds longer.
 constexpr double slow_factor = 4;
-constexpr double slow_seconds = 3;
 
 }  // namespace spillway

@@ -54,13 +54,17 @@ TEST(Console, LoggingStepsThinOutTheLines) {
   EXPECT_EQ(count(text, "\nstep "), 4);  // 1, 4, 8, 10
 }
 
-TEST(Console, ALiveBarIsClearedBeforeEveryLine) {
+TEST(Console, ALiveViewIsReplacedInOneWriteAndGoneAtTheEnd) {
   const std::string text = output_of({.live = true}, 10, 5);
-  EXPECT_EQ(count(text, "\x1b[?7l"), 9);
-  EXPECT_EQ(count(text, "\r\x1b[2K"), 9);
+  EXPECT_EQ(count(text, "\x1b[?7l"), 9);  // drawn after every step but the last
+  EXPECT_EQ(count(text, "\x1b[?7h"), 9);
+  EXPECT_EQ(count(text, "  grad norm "), 3);  // lines stay: of steps 1, 5 and 10
   EXPECT_THAT(text, Not(HasSubstr("\x1b[36m")));
   EXPECT_THAT(output_of({.live = true, .color = true}, 3, 1), HasSubstr("\x1b[36m"));
+  EXPECT_EQ(text.rfind("\x1b[J") > text.rfind("\x1b[?7h"), true) << "cleared before the last words";
 }
+
+TEST(Console, QuietPrintsNothing) { EXPECT_EQ(output_of({.live = true, .quiet = true}, 10, 1), ""); }
 
 TEST(Console, AFileIsNoTerminal) {
   std::FILE* stream = std::tmpfile();
