@@ -80,7 +80,7 @@ ExitCode plan(TrainArguments& arguments, bool json, bool predict) {
     return ExitCode::ok;
   }
   validate(options, TrainUse::plan);
-  const PlanReport report = run_plan(options, predict);
+  const PlanReport report = run_plan(options, predict || !options.trace.empty());
   print_notes(report.notes);
   print(json ? json_of(report) : text_of(report));
   if (report.fits) return ExitCode::ok;

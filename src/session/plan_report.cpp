@@ -90,7 +90,7 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.disk_state_write_bytes_per_step = disk_writes(planned.plans.front(), planned.layout).state_bytes;
     report.work = describe(setup.work.choice);
     report.placement = placement_of(setup);
-    if (predict || !options.trace.empty()) report.prediction = predict_step(setup);
+    if (predict) report.prediction = predict_step(setup);
   } else {
     report.advice = refusal(planned, training_advice);
   }

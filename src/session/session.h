@@ -62,7 +62,8 @@ struct PlanReport {
   std::string advice = {};  // when it does not fit: one sentence with the smallest budget and what to change
 };
 
-// Does not throw DoesNotFit: `fits` says it. `predict` measures this machine for some seconds and simulates the step.
+// Does not throw DoesNotFit: `fits` says it. `predict` measures this machine for some seconds and simulates the step;
+// with options.trace it writes what it simulated there.
 PlanReport run_plan(const TrainOptions& options, bool predict = false);
 
 struct ProbeReport {

@@ -150,6 +150,9 @@ class TrainingRun {
       eval_tokens_ = read(options_.eval_data);
       eval_windows_.emplace(*eval_tokens_, setup_.sequence_length, Windows::Order{});
     }
+    // Forward alone is about a third of a step's work.
+    const auto sequences = static_cast<double>(setup_.shape.sequences * setup_.shape.micro_batches);
+    if (eval_windows_) watch_.expect_evaluation(static_cast<double>(eval_windows_->count()) / sequences / 3);
     total_steps_ =
         total_steps_of(options_, windows_ ? windows_->count() : 0, setup_.shape.sequences * setup_.shape.micro_batches);
   }

@@ -90,14 +90,16 @@ std::string Console::drawn() {
   std::string text = erased();
   text += wrap_off;
   shown_columns_.clear();
-  const std::vector<std::string> lines = view_of(state_, size_of(out_));
+  const ViewSize size = size_of(out_);
+  const std::vector<std::string> lines = view_of(state_, size);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) text += "\r\n";
     text += lines[i];
-    text += clear_to_end_of_line;
     shown_columns_.push_back(columns_of(lines[i]));
+    // After a full line the cursor stands on its last character.
+    if (shown_columns_.back() < size.columns) text += clear_to_end_of_line;
   }
-  text += clear_to_end_of_screen;
+  if (shown_columns_.back() < size.columns) text += clear_to_end_of_screen;
   text += wrap_on;
   drawn_at_ = std::chrono::steady_clock::now();
   return text;

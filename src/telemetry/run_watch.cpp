@@ -102,6 +102,11 @@ void RunWatch::describe(Catalog catalog) {
   thread_ = std::thread([this] { watch(); });
 }
 
+void RunWatch::expect_evaluation(double steps) {
+  const std::lock_guard lock(mutex_);
+  time_left_.expect_evaluation(steps);
+}
+
 void RunWatch::begin(RunPhase phase) {
   if (flight_) {
     flight_->recorder().phase_begin(phase);

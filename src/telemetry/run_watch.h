@@ -52,6 +52,8 @@ class RunWatch {
   // is thrown by the next call here.
   TrainObserver& observer() { return locked_; }
 
+  // How many steps an evaluation lasts, about, until one was seen.
+  void expect_evaluation(double steps);
   void begin(RunPhase phase);
   void end(RunPhase phase);
   void step_begins(std::int64_t step, std::int64_t total_steps);

@@ -25,9 +25,9 @@ std::optional<double> TimeLeft::median() const {
 
 std::optional<double> TimeLeft::seconds(std::int64_t steps_left, std::int64_t evaluations_left) const {
   const std::optional<double> step = median();
-  if (!step || (evaluations_left > 1 && !evaluation_seconds_)) return std::nullopt;
+  if (!step) return std::nullopt;
   return *step * static_cast<double>(steps_left) +
-         evaluation_seconds_.value_or(0) * static_cast<double>(evaluations_left);
+         evaluation_seconds_.value_or(*step * evaluation_steps_) * static_cast<double>(evaluations_left);
 }
 
 }  // namespace spillway

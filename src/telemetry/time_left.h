@@ -13,8 +13,10 @@ class TimeLeft {
  public:
   void after_step(double step_seconds);
   void after_evaluation(double seconds) { evaluation_seconds_ = seconds; }
+  // Until one was seen, an evaluation is taken to last so many steps.
+  void expect_evaluation(double steps) { evaluation_steps_ = steps; }
 
-  // Nothing until enough steps are known to be believed, and one evaluation where any but the last remain.
+  // Nothing until enough steps are known to be believed.
   std::optional<double> seconds(std::int64_t steps_left, std::int64_t evaluations_left) const;
   // Of the latest steps; nothing until it can be believed.
   std::optional<double> median() const;
@@ -27,6 +29,7 @@ class TimeLeft {
   std::size_t next_ = 0;
   bool first_ = true;
   std::optional<double> evaluation_seconds_;
+  double evaluation_steps_ = 0;
 };
 
 }  // namespace spillway

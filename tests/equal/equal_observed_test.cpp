@@ -113,6 +113,50 @@ TEST_F(Observed, TheTraceIsStrictAndHasTheBytesOfTheMetrics) {
   EXPECT_GT(updates, 0);
 }
 
+// The kernel counts what goes past the page cache, where the file system lets us.
+TEST_F(Observed, TheKernelCountsTheSameBytes) {
+  const auto config = nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "vocab_size": 500, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+  golden::write_model(scratch_ / "larger", config, "");  // so that the events themselves weigh nothing
+  options_.model = (scratch_ / "larger").string();
+  options_.page_size_bytes = 65536;
+  options_.save_steps = -1;
+  options_.memory_bytes = std::int64_t{1} << 40;
+  options_.memory_bytes = run_plan(options_).min_memory_bytes;
+  RecordingObserver observer;
+  run_train(options_, observer);
+  const auto direct = [](const std::string& note) { return note.find(", direct") != note.npos; };
+  if (std::none_of(observer.notes.begin(), observer.notes.end(), direct)) GTEST_SKIP() << "no direct I/O here";
+  const FlightRecord record = read_flight(options_.output_dir);
+  std::int64_t read = 0;
+  std::int64_t written = 0;
+  for (const StepRecord& step : observer.steps) {
+    read += step.disk_read_bytes;
+    written += step.disk_write_bytes;
+  }
+  // By counter: when training began, and when it ended and nothing was under way.
+  const auto counted = [&](CounterKind kind) {
+    std::optional<std::int64_t> first;
+    std::int64_t last = 0;
+    bool training = false;
+    for (const Event& event : record.events) {
+      const bool of_training = event.subject == static_cast<std::int32_t>(RunPhase::train);
+      if (event.kind == EventKind::phase_begin) training = of_training;
+      if (event.kind == EventKind::phase_end && of_training) break;
+      if (!training || event.kind != EventKind::counter || event.subject != static_cast<std::int32_t>(kind)) continue;
+      if (!first) first = event.value;
+      last = event.value;
+    }
+    return first ? last - *first : -1;
+  };
+  const std::int64_t kernel_read = counted(CounterKind::system_read_bytes);
+  const std::int64_t kernel_written = counted(CounterKind::system_write_bytes);
+  if (kernel_read <= 0) GTEST_SKIP() << "the kernel does not count here";
+  EXPECT_NEAR(static_cast<double>(kernel_read), static_cast<double>(read), 0.01 * static_cast<double>(read));
+  EXPECT_NEAR(static_cast<double>(kernel_written), static_cast<double>(written), 0.01 * static_cast<double>(written));
+}
+
 TEST_F(Observed, TheTraceKeepsTheLastSteps) {
   options_.trace_steps = 2;
   run();

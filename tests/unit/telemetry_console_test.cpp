@@ -97,8 +97,8 @@ TEST(TimeLeft, IsTheMedianOnceBelievable) {
 TEST(TimeLeft, CountsEvaluations) {
   TimeLeft left;
   for (int i = 0; i < 5; ++i) left.after_step(2);
-  EXPECT_EQ(left.seconds(3, 1), 6.0);  // the last one alone is not worth waiting for
-  EXPECT_FALSE(left.seconds(3, 2).has_value());
+  left.expect_evaluation(1.5);
+  EXPECT_EQ(left.seconds(3, 2), 12.0);
   left.after_evaluation(10);
   EXPECT_EQ(left.seconds(3, 2), 26.0);
 }
