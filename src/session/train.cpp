@@ -200,8 +200,7 @@ class TrainingRun {
   void predict_steps(Catalog& catalog) const {
     const Plan& step = plan(training_program);
     const Program& program = *setup_.planned.programs[training_program];
-    const KnownMachine machine =
-        recall_machine(options_.machine, setup_.choices, setup_.planned.layout.page_bytes);
+    const KnownMachine machine = recall_machine(options_.machine, setup_.choices, setup_.planned.layout.page_bytes);
     const bool spills = step.traffic.read_bytes + step.traffic.write_bytes > 0;
     if (options_.machine.empty() && !is_known(program, machine, spills)) return;
     const Timeline timeline =
