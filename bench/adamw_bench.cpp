@@ -49,13 +49,6 @@ class Memory {
   std::int64_t used_ = 0;
 };
 
-// The bytes of `count` elements from `first` on, `size` bytes each, read and where `to` exists written back.
-[[gnu::target("avx512f"), gnu::always_inline]] inline __m512i move_line(std::byte* at, bool write, __m512i mask) {
-  const __m512i line = _mm512_load_si512(at);
-  if (write) _mm512_store_si512(at, _mm512_xor_si512(line, mask));
-  return line;
-}
-
 struct Streams {
   std::vector<std::byte*> in_place;  // a piece's
   std::vector<int> sizes;
@@ -63,22 +56,52 @@ struct Streams {
   int grad_size;
 };
 
-// bf16: 32 elements a round: a line of each 2-byte stream and two of each 4-byte stream. f32: two lines of each.
-[[gnu::target("avx512f")]] void move_task(const Streams& streams, std::int64_t first, std::int64_t count) {
+// A line in place, at `at`.
+#define SPILLWAY_MOVE(at) _mm512_store_si512((at), _mm512_xor_si512(_mm512_load_si512(at), mask))
+
+// 32 elements a round: a line of each 2-byte stream and two of each 4-byte stream.
+[[gnu::target("avx512f")]] void move_bf16(const Streams& piece, std::int64_t first, std::int64_t count) {
   __m512i mask = _mm512_setzero_si512();
   asm volatile("" : "+v"(mask));
-  __m512i seen = _mm512_setzero_si512();
+  __m512i seen = mask;
+  std::byte* const weight = piece.in_place[0];
+  std::byte* const m = piece.in_place[1];
+  std::byte* const v = piece.in_place[2];
+  std::byte* const low = piece.in_place[3];
   for (std::int64_t i = first; i < first + count; i += 32) {
-    for (std::size_t s = 0; s < streams.in_place.size(); ++s) {
-      std::byte* const at = streams.in_place[s] + i * streams.sizes[s];
-      move_line(at, true, mask);
-      if (streams.sizes[s] == 4) move_line(at + 64, true, mask);
-    }
-    std::byte* const grad = streams.grad + i * streams.grad_size;
-    seen = _mm512_or_si512(seen, move_line(grad, false, mask));
-    if (streams.grad_size == 4) seen = _mm512_or_si512(seen, move_line(grad + 64, false, mask));
+    SPILLWAY_MOVE(weight + 2 * i);
+    SPILLWAY_MOVE(m + 4 * i);
+    SPILLWAY_MOVE(m + 4 * i + 64);
+    SPILLWAY_MOVE(v + 4 * i);
+    SPILLWAY_MOVE(v + 4 * i + 64);
+    SPILLWAY_MOVE(low + 2 * i);
+    seen = _mm512_or_si512(seen, _mm512_load_si512(piece.grad + 2 * i));
   }
   asm volatile("" : : "v"(seen));
+}
+
+[[gnu::target("avx512f")]] void move_f32(const Streams& piece, std::int64_t first, std::int64_t count) {
+  __m512i mask = _mm512_setzero_si512();
+  asm volatile("" : "+v"(mask));
+  __m512i seen = mask;
+  std::byte* const weight = piece.in_place[0];
+  std::byte* const m = piece.in_place[1];
+  std::byte* const v = piece.in_place[2];
+  for (std::int64_t i = first; i < first + count; i += 16) {
+    SPILLWAY_MOVE(weight + 4 * i);
+    SPILLWAY_MOVE(m + 4 * i);
+    SPILLWAY_MOVE(v + 4 * i);
+    seen = _mm512_or_si512(seen, _mm512_load_si512(piece.grad + 4 * i));
+  }
+  asm volatile("" : : "v"(seen));
+}
+
+void move_task(const Streams& piece, std::int64_t first, std::int64_t count) {
+  if (piece.grad_size == 2) {
+    move_bf16(piece, first, count);
+  } else {
+    move_f32(piece, first, count);
+  }
 }
 
 class Update {

@@ -14,6 +14,12 @@ bool packs_moments(const Parameter& parameter) { return parameter.decays() && pa
 
 }  // namespace
 
+Cut cut_for(Moments moments) {
+  Cut cut;
+  if (moments == Moments::packed) cut.piece_elements = 15 * reduction_block_elements;
+  return cut;
+}
+
 Model::Model(const ModelConfig& config, DType dtype, Purpose purpose, const Cut& cut, Moments moments)
     : config_(config), dtype_(dtype), cut_(cut), parameters_(parameters_of(config)) {
   SPILLWAY_CHECK(dtype == DType::f32 || dtype == DType::bf16, "model of {}", name_of(dtype));

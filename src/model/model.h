@@ -23,6 +23,9 @@ struct Cut {
 // How moments are kept: f32, or for matrices 8 bits an element (ops/adamw/packed.h), which changes numbers.
 enum class Moments : std::uint8_t { f32, packed };
 
+// The default cut. With moments in 8 bits a piece is a little smaller, so that its optimizer state just fits 4 MiB.
+Cut cut_for(Moments moments);
+
 // The state tensors of one parameter. In f32 the weight is the master; in bf16 it is its high half and `low` the rest.
 struct ParameterState {
   TensorId weight = TensorId::none;

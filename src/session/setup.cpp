@@ -66,8 +66,10 @@ StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) 
   return shape;
 }
 
+Moments moments_of(const TrainOptions& options) { return options.moments == "8bit" ? Moments::packed : Moments::f32; }
+
 Cut cut_of(const TrainOptions& options) {
-  Cut cut;
+  Cut cut = cut_for(moments_of(options));
   if (options.piece_elements > 0) cut.piece_elements = options.piece_elements;
   if (options.tile_elements > 0) cut.tile_elements = options.tile_elements;
   return cut;
@@ -217,8 +219,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
           notes)),
       shape(step_shape_of(given, config.model)),
       sequence_length(shape.sequence_length),
-      model(config.model, choices.dtype, Purpose::training, cut_of(given),
-            given.moments == "8bit" ? Moments::packed : Moments::f32) {
+      model(config.model, choices.dtype, Purpose::training, cut_of(given), moments_of(given)) {
   for (const std::string& note : config.notes) notes.push_back(note);
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
   if (!given.eval_data.empty()) {
