@@ -4,13 +4,16 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
+#include "base/error.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/softmax.h"
 #include "ops/matmul/matmul.h"
 #include "ops/matmul/pack.h"
 #include "ops/matmul/scratch_layout.h"
+#include "ops/matmul/tile_matmul.h"
 
 namespace spillway {
 namespace {
@@ -95,30 +98,54 @@ void write_block(const Grid& grid, const float* from, std::int64_t index, const 
   }
 }
 
+// A product of blocks: by register tiles where they serve, otherwise by the library.
+class BlockProduct {
+ public:
+  BlockProduct(const MatmulShape& shape, ScratchLayout& layout) : accumulates_(shape.accumulate) {
+    if (TileMatmul::serves(shape)) {
+      tiles_.emplace(shape, layout);
+      SPILLWAY_CHECK(tiles_->tasks() == 1, "{} x {}", shape.m, shape.n);
+    } else {
+      library_.emplace(shape);
+      scratch_ = layout.take(library_->scratch_bytes());
+    }
+  }
+  std::int64_t compiled_products() const { return library_ ? 1 : 0; }
+
+  void run(const void* a, const void* b, float* c, std::span<std::byte> scratch) const {
+    if (tiles_) {
+      tiles_->run(0, {.a = a, .b = b, .sum = accumulates_ ? c : nullptr, .c = c}, scratch);
+    } else {
+      library_->run({.a = a, .b = b, .bias = nullptr, .c = c, .scratch = scratch_part(scratch, scratch_)});
+    }
+  }
+
+ private:
+  bool accumulates_;
+  std::optional<TileMatmul> tiles_;
+  std::optional<Matmul> library_;
+  std::int64_t scratch_ = 0;
+};
+
 // The two products that serve every block.
 template <typename T>
 class BlockProducts {
  public:
   BlockProducts(const Grid& grid, ScratchLayout& layout)
-      : inner_({.m = grid.block, .n = grid.block, .k = grid.shape.head_dim, .in = dtype, .transposed_b = true}),
-        outer_({.m = grid.block, .n = grid.shape.head_dim, .k = grid.block, .in = dtype, .accumulate = true}),
-        scratch_(layout.take(std::max(inner_.scratch_bytes(), outer_.scratch_bytes()))) {}
+      : inner_({.m = grid.block, .n = grid.block, .k = grid.shape.head_dim, .in = dtype, .transposed_b = true}, layout),
+        outer_({.m = grid.block, .n = grid.shape.head_dim, .k = grid.block, .in = dtype, .accumulate = true}, layout) {}
+  std::int64_t compiled_products() const { return inner_.compiled_products() + outer_.compiled_products(); }
 
   // c [block, block] = a·bᵀ, with a and b [block, d].
-  void inner(const T* a, const T* b, float* c, std::span<std::byte> scratch) const {
-    inner_.run({.a = a, .b = b, .bias = nullptr, .c = c, .scratch = scratch_part(scratch, scratch_)});
-  }
+  void inner(const T* a, const T* b, float* c, std::span<std::byte> scratch) const { inner_.run(a, b, c, scratch); }
   // c [block, d] += a·b, with a [block, block] and b [block, d].
-  void outer(const T* a, const T* b, float* c, std::span<std::byte> scratch) const {
-    outer_.run({.a = a, .b = b, .bias = nullptr, .c = c, .scratch = scratch_part(scratch, scratch_)});
-  }
+  void outer(const T* a, const T* b, float* c, std::span<std::byte> scratch) const { outer_.run(a, b, c, scratch); }
 
  private:
   static constexpr DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
 
-  Matmul inner_;
-  Matmul outer_;
-  std::int64_t scratch_;
+  BlockProduct inner_;
+  BlockProduct outer_;
 };
 
 template <typename D, typename T>
@@ -138,7 +165,7 @@ class ForwardKernel : public Kernel {
 
   std::int64_t tasks() const override { return grid_.sequences * grid_.shape.kv_heads * grid_.blocks; }
   std::int64_t scratch_bytes() const override { return layout_.bytes(); }
-  std::int64_t compiled_products() const override { return 2; }
+  std::int64_t compiled_products() const override { return products_.compiled_products(); }
 
   void run(std::int64_t task, const KernelArgs& args) const override {
     const std::int64_t heads = grid_.sequences * grid_.shape.kv_heads;
@@ -243,7 +270,7 @@ class GradientKernel : public Kernel {
 
   std::int64_t tasks() const override { return grid_.sequences * grid_.shape.kv_heads; }
   std::int64_t scratch_bytes() const override { return layout_.bytes(); }
-  std::int64_t compiled_products() const override { return 2; }
+  std::int64_t compiled_products() const override { return products_.compiled_products(); }
 
   void run(std::int64_t task, const KernelArgs& args) const override {
     const std::int64_t sequence = task / grid_.shape.kv_heads;
