@@ -100,11 +100,11 @@ TEST_P(EqualResume, FromAFullExportUnderAnotherBudgetAndOtherPieces) {
   part(options_, 1, 0);
   EXPECT_EQ(bytes_of(scratch_ / "first/model.safetensors"), weights_);
 
-  options_.resume_from_checkpoint = (scratch_ / "first/checkpoint-4").string();
-  options_.output_dir = (scratch_ / "second").string();
-  options_.memory_bytes = smallest_bytes_;
   options_.piece_elements = 131072;
   options_.threads = 1;
+  options_.memory_bytes = run_plan(options_).min_memory_bytes;
+  options_.resume_from_checkpoint = (scratch_ / "first/checkpoint-4").string();
+  options_.output_dir = (scratch_ / "second").string();
   part(options_, 5, 0);
   EXPECT_EQ(bytes_of(scratch_ / "second/model.safetensors"), weights_);
   EXPECT_EQ(bytes_of(scratch_ / "second/checkpoint-8/optimizer.safetensors"),
