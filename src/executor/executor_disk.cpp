@@ -48,8 +48,10 @@ void Executor::run_disk() {
       while (start_moves(LaneId::read) || start_moves(LaneId::write)) {
       }
     }
+    const auto& [compute, reads, writes] = lanes_->moves;
+    const bool at_rest = reads.under_way + writes.under_way == 0;  // what was started may be done at once
+    if (at_rest && (failed || (reads.plans.empty() && writes.plans.empty()))) continue;
     if (!failed && !ask_for_wake()) continue;
-    if (failed && idle) continue;
     completions.clear();
     io_->wait(completions);
     for (const IoCompletion& completion : completions) take(completion);
