@@ -38,6 +38,7 @@ class PlanInterpreter {
               *programs[static_cast<std::size_t>(plan->program)],
               layout.programs[static_cast<std::size_t>(plan->program)].places,
               PlanWaits(*plan, layout),
+              {},
               {}};
       for (std::size_t v = 0; v < run.program.values.size(); ++v) {
         const Value& value = run.program.values[v];
@@ -51,6 +52,7 @@ class PlanInterpreter {
         newest[index_of(run.program.values[v].piece)] = run.tags[v];  // versions of a piece have ascending ids
         note_version(contents_at_end_, run, v);
       }
+      run.contents_at_end = contents_at_end_;
       runs_.push_back(std::move(run));
     }
     for (std::size_t r = 0; r < runs_.size(); ++r) {
@@ -91,6 +93,7 @@ class PlanInterpreter {
     const std::vector<Place>& places;
     PlanWaits waits;
     std::vector<std::int32_t> tags;  // by value: what its cells hold
+    std::vector<Cells> contents_at_end;
   };
   // One instruction of one run.
   struct Step {
@@ -297,9 +300,20 @@ class PlanInterpreter {
       for (std::size_t c = 0; c < sampled_[i].size(); ++c) {
         if (std::int32_t* cell = at(bundle, c)) *cell = mark(i);
       }
-    } else {
+    } else if (instr.kind == Instr::Kind::write) {
       sampled_[i] = sample(bundle);
       disk_[index_of(bundle)].reset();
+    } else {
+      check_commit(runs_[steps_[i].run]);
+    }
+  }
+
+  // What is on disk of all committed state is of the end of this run.
+  void check_commit(const Run& run) {
+    for (std::size_t b = 0; b < static_cast<std::size_t>(layout_.state_bundles); ++b) {
+      if (layout_.bundles[b].committed && disk_[b] != run.contents_at_end[b]) {
+        return fail(fmt::format("bundle {} is wrong at the commit", b));
+      }
     }
   }
 
@@ -324,7 +338,7 @@ class PlanInterpreter {
         if (*cell != mark(i)) return fail(fmt::format("instruction {} was written over while it read", i));
         *cell = sampled_[i][c];
       }
-    } else {
+    } else if (instr.kind == Instr::Kind::write) {
       if (sample(bundle) != sampled_[i]) fail(fmt::format("what instruction {} writes changed under it", i));
       if (disk_[index_of(bundle)]) fail(fmt::format("two instructions write bundle {}", index_of(bundle)));
       disk_[index_of(bundle)] = sampled_[i];

@@ -42,6 +42,7 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   if (options.slots) {
     slots_ = options.slots;
     slots_->attach(*io_);
+    slots_->on_release([this] { io_->wake(); });
   } else if (const std::int64_t slots = disk_slots_for(layout, plans); slots > 0) {
     slots_ = std::make_shared<SlotStore>(SlotStoreOptions{options.spill_dirs, layout.page_bytes, slots}, *io_);
   }
@@ -160,7 +161,7 @@ void Executor::leave(const Plan& plan, const Following& following) {
 // In the order of the plan a read comes after the write it needs.
 void Executor::count_traffic(const Plan& plan, RunReport& report) {
   for (const Instr& instr : plan.instrs) {
-    if (instr.kind == Instr::Kind::run) continue;
+    if (instr.kind != Instr::Kind::read && instr.kind != Instr::Kind::write) continue;
     const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
     const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
     const bool writes = instr.kind == Instr::Kind::write;

@@ -30,6 +30,9 @@ struct ExecutorOptions {
   std::vector<std::filesystem::path> spill_dirs;  // used when a plan needs slots
   std::shared_ptr<SlotStore> slots = {};          // instead of one that the executor makes; not attached yet
   bool verify_reads = false;                      // check what is read of state against what was written
+  // At the commit of a plan: the slots that hold the versions of its step, those of state that is not committed left
+  // out, each held once for the callee, who releases them. On the disk thread, so it must be brief.
+  std::function<void(SlotSnapshot)> on_commit = {};
   IoOptions io;
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io = {};  // a failing disk, for tests
   bool poison = false;                // fill pages with NaN before a stay begins on them
@@ -105,9 +108,11 @@ class Executor {
   bool take_submitted(bool idle);
   bool ask_for_wake();
   void take(const IoCompletion& completion);
+  bool may_start(const Following& following, InstrId id) const;
   bool start_moves(LaneId lane);
   const Following* next_of(LaneId lane, InstrId& id);
   void start_move(LaneId lane);
+  void commit();
   void end_move(LaneId lane, Move& move);
 
   // Moves outside a plan, on the calling thread.

@@ -89,16 +89,30 @@ const Following* Executor::next_of(LaneId lane, InstrId& id) {
 // Says at which count of ops to wake, then looks once more; false when a move can start after all.
 bool Executor::ask_for_wake() {
   std::int64_t wake_at = never;
-  std::vector<LaneClock> heads;
+  bool any = false;
   for (const LaneId lane : {LaneId::read, LaneId::write}) {
     InstrId id = InstrId::none;
     const Following* const following = next_of(lane, id);
     if (following == nullptr) continue;
-    heads.push_back(following->wait_of(id));
-    if (heads.back()[0] > lanes_->done[0].load()) wake_at = std::min(wake_at, heads.back()[0]);
+    const std::int64_t ops = following->wait_of(id)[0];
+    if (ops > lanes_->done[0].load()) wake_at = std::min(wake_at, ops);
   }
   lanes_->wake_at = wake_at;
-  return std::none_of(heads.begin(), heads.end(), [&](const LaneClock& clock) { return reached(clock); });
+  for (const LaneId lane : {LaneId::read, LaneId::write}) {
+    InstrId id = InstrId::none;
+    const Following* const following = next_of(lane, id);
+    any = any || (following != nullptr && may_start(*following, id));
+  }
+  return !any;
+}
+
+// Everything it waits for is done, and a write has slots to go to: a pending commit gives some back.
+bool Executor::may_start(const Following& following, InstrId id) const {
+  if (!reached(following.wait_of(id))) return false;
+  const Plan& plan = following.waits->plan();
+  const Instr& instr = plan.instrs[index_of(id)];
+  if (instr.kind != Instr::Kind::write || slots_ == nullptr) return true;
+  return slots_->can_allocate(layout_.pages_of(plan.stays[index_of(instr.stays.front())].bundle));
 }
 
 // A tag has the lane in its lowest bit, then the low bits of the move's number in it, then the place of the slot.
@@ -121,7 +135,7 @@ bool Executor::start_moves(LaneId lane) {
   bool any = false;
   for (InstrId id = InstrId::none;; any = true) {
     const Following* const following = next_of(lane, id);
-    if (following == nullptr || !reached(following->wait_of(id))) return any;
+    if (following == nullptr || !may_start(*following, id)) return any;
     start_move(lane);
   }
 }
@@ -138,6 +152,12 @@ void Executor::start_move(LaneId lane) {
     moves.next = 0;
   }
   for (const StayId stay : instr.begins) begin_stay(*following, id, stay);
+  if (instr.kind == Instr::Kind::commit) {
+    commit();
+    lanes_->done[l].fetch_add(1);
+    lanes_->signal();
+    return;
+  }
   const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
   const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
   const std::int64_t number = lanes_->done[l].load() + std::ssize(moves.started);
@@ -156,6 +176,17 @@ void Executor::start_move(LaneId lane) {
   } else {
     move.parts_left = submit(bundle, IoRequest::Kind::read, tag);
   }
+}
+
+// All writes before it are done and none after it has started.
+void Executor::commit() {
+  if (!options_.on_commit || slots_ == nullptr) return;
+  SlotSnapshot snapshot;
+  for (std::size_t b = 0; b < static_cast<std::size_t>(layout_.state_bundles); ++b) {
+    snapshot.add(layout_.bundles[b].committed ? std::span<const SlotId>(bundle_slots_[b]) : std::span<const SlotId>());
+  }
+  slots_->hold(snapshot.slots);
+  options_.on_commit(std::move(snapshot));
 }
 
 // Nothing is under way for it any more. Moves of a lane count as done in order. A move that failed is never done, and a

@@ -50,7 +50,7 @@ bool in_pages(const Value& value) { return value.kind != ValueKind::input && val
 
 class LayoutMaker {
  public:
-  LayoutMaker(std::span<const Program* const> programs, const State& state) : programs_(programs) {
+  LayoutMaker(std::span<const Program* const> programs, const State& state) : programs_(programs), state_(state) {
     for (std::size_t p = 0; p < state.pieces().size(); ++p) add_storage(state.bytes_of(static_cast<PieceId>(p)));
     state_storages_ = static_cast<std::int32_t>(storages_.size());
     for (std::size_t p = 0; p < programs.size(); ++p) layout_.programs.push_back(start(*programs[p]));
@@ -69,7 +69,10 @@ class LayoutMaker {
     for (std::size_t p = 0; p < programs_.size(); ++p) place_values(p);
     for (std::size_t p = 0; p < programs_.size(); ++p) note_uses(p);
     for (std::int32_t s = 0; s < state_storages_; ++s) {
-      layout_.piece_places.push_back(storage_places_[static_cast<std::size_t>(s)]);
+      const Place& place = storage_places_[static_cast<std::size_t>(s)];
+      layout_.piece_places.push_back(place);
+      const bool committed = state_.tensor(state_.piece(static_cast<PieceId>(s)).tensor).committed;
+      if (committed) layout_.bundles[index_of(place.bundle)].committed = true;
     }
     layout_.page_bytes = page_bytes;
     assign_addresses();
@@ -226,7 +229,7 @@ class LayoutMaker {
   }
 
   BundleId add_bundle(bool state) {
-    layout_.bundles.push_back({0, 0, state});
+    layout_.bundles.push_back({0, 0, state, false});
     return static_cast<BundleId>(layout_.bundles.size() - 1);
   }
 
@@ -413,6 +416,7 @@ class LayoutMaker {
   }
 
   std::span<const Program* const> programs_;
+  const State& state_;
   Layout layout_;
   std::vector<Storage> storages_;
   std::int32_t state_storages_ = 0;

@@ -29,6 +29,7 @@ struct Bundle {
   std::int64_t bytes = 0;    // used; a multiple of 4 KiB
   std::int64_t address = 0;  // offset in the address range of stays, page aligned
   bool state = false;        // outlives the step
+  bool committed = false;    // state of which a commit holds at least a part
 };
 
 // Where a value lies.

@@ -34,11 +34,13 @@ struct Stay {
 };
 
 struct Instr {
-  enum class Kind : std::uint8_t { run, read, write };
+  // A commit stands in the write lane and is reached when all writes before it are done: then the versions on disk of
+  // all committed state are those of the end of its step.
+  enum class Kind : std::uint8_t { run, read, write, commit };
   Kind kind = Kind::run;
   LaneId lane = LaneId::compute;
   OpId op = OpId::none;        // of a run
-  std::vector<StayId> stays;   // those it touches: one for a move, the op's bundles for a run
+  std::vector<StayId> stays;   // those it touches: one for a move, the op's bundles for a run, none for a commit
   std::vector<StayId> begins;  // those among them whose pages it attaches first
   std::vector<InstrId> after;  // done before it starts, beside its lane's order
   // It may be the first of its plan to meet what earlier plans left under way on its bundles and pages, so it waits for
@@ -86,8 +88,9 @@ struct Plan {
   std::int64_t local_slots = 0;  // pages' worth of disk for local bundles that move
 };
 
-// Pages' worth of disk that suffices for these plans in turn, all versions alive at once; 0 when nothing ever moves.
-std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans);
+// Pages' worth of disk that suffices for these plans in turn, all versions alive at once, and as many older versions of
+// all committed state beside them; 0 when nothing ever moves.
+std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans, std::int64_t older_versions = 0);
 
 // The smallest number of pages at which a Program can be planned: its largest segment, and room at the boundary for
 // loading and saving any state bundle.
@@ -111,7 +114,7 @@ std::string_view name_of(Policy policy);
 
 struct PlanRequest {
   Policy policy = Policy::automatic;
-  bool commits = false;  // every version of the step is written, and a commit follows
+  bool commits = false;  // every version of committed state is written after its last change, and a commit follows
   // What the boundary holds. Without `entry` the plan settles a boundary at which it can follow itself; without `exit`
   // it ends as it begins. An exit bundle is dirty only where `exit` permits it.
   const Residents* entry = nullptr;

@@ -26,7 +26,8 @@ class Planner {
 
   // Without `exit`, reads for the start of the next step are issued at the end of this one, and the boundary is
   // whatever that leaves in memory.
-  Plan make(const Residents& entry, const Residents* exit) {
+  Plan make(const Residents& entry, const Residents* exit, bool commits) {
+    commits_ = commits;
     enter(entry);
     wrap_ = exit == nullptr;
     for (std::int32_t s = 0; s < segments(); ++s) {
@@ -38,6 +39,7 @@ class Planner {
     now_ = segments();
     if (exit != nullptr) meet(*exit);
     make_room_at_boundary();
+    if (commits) commit();
     leave();
     schedule_.finish(plan_, layout_);
     count_slots();
@@ -55,6 +57,7 @@ class Planner {
   std::int32_t segments() const { return uses_.segments(); }
   const std::vector<Use>& uses(std::int32_t s) const { return program_.uses[static_cast<std::size_t>(s)]; }
   bool is_state(BundleId bundle) const { return layout_.bundles[index_of(bundle)].state; }
+  bool is_committed(BundleId bundle) const { return layout_.bundles[index_of(bundle)].committed; }
 
   void enter(const Residents& residents) {
     for (const Held& held : residents) {
@@ -96,6 +99,8 @@ class Planner {
     }
     if (policy_.paced() && newest_run_ != InstrId::none) instr.after.push_back(newest_run_);
     held.last_run = InstrId::none;
+    held.last_change = InstrId::none;
+    held.changed_in = -1;
     held.last_read = schedule_.emit(std::move(instr), now_, When::read);
     plan_.traffic.read_bytes += layout_.bundles[index_of(bundle)].bytes;
   }
@@ -109,8 +114,8 @@ class Planner {
   void write(BundleId bundle) {
     Holding& held = memory_.holding(bundle);
     Instr instr{Instr::Kind::write, LaneId::write, OpId::none, {held.stay}, {}, {}};
-    if (held.last_run != InstrId::none) instr.after.push_back(held.last_run);
-    held.last_write = schedule_.emit(std::move(instr), held.last_touch, When::write);
+    if (held.last_change != InstrId::none) instr.after.push_back(held.last_change);
+    held.last_write = schedule_.emit(std::move(instr), held.changed_in, When::write);
     held.dirty = false;
     held.spilled = true;
     plan_.traffic.write_bytes += layout_.bundles[index_of(bundle)].bytes;
@@ -166,8 +171,12 @@ class Planner {
     for (const Use& use : uses(s)) {
       Holding& held = memory_.holding(use.bundle);
       held.last_run = static_cast<InstrId>(static_cast<std::int32_t>(first_id) + use.last_op - begin);
-      held.dirty = held.dirty || use.writes || use.creates;
       memory_.touched(use.bundle, s);
+      if (!use.writes && !use.creates) continue;
+      held.dirty = true;
+      held.last_change = held.last_run;
+      held.changed_in = s;
+      if (commits_ && is_committed(use.bundle) && s == uses_.last_change(use.bundle)) write(use.bundle);
     }
     for (const Use& use : uses(s)) {
       if (use.ends) {
@@ -210,6 +219,14 @@ class Planner {
     while (memory_.free_pages() < visit_pages(layout_)) evict(memory_.victim(-1));
   }
 
+  // What the step did not change, and found in memory newer than on disk, is still to be written.
+  void commit() {
+    for (const BundleId bundle : memory_.bundles()) {
+      if (is_committed(bundle) && memory_.holding(bundle).dirty) write(bundle);
+    }
+    schedule_.emit({Instr::Kind::commit, LaneId::write, OpId::none, {}, {}, {}}, segments(), When::write);
+  }
+
   void leave() {
     for (const BundleId bundle : memory_.bundles()) {
       SPILLWAY_CHECK(is_state(bundle), "local bundle {} outlives the step", index_of(bundle));
@@ -232,6 +249,7 @@ class Planner {
   Schedule schedule_;
   Plan plan_;
   Residency memory_;
+  bool commits_ = false;
   bool wrap_ = false;
   std::int32_t now_ = 0;
   InstrId newest_run_ = InstrId::none;
@@ -264,7 +282,7 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
   const Uses uses(layout, program);
   const std::unique_ptr<VictimPolicy> policy = make_policy(request.policy, layout, program, pages, uses);
   const auto plan_with = [&](const Residents& entry, const Residents* exit) {
-    return Planner(layout, program, pages, uses, *policy).make(entry, exit);
+    return Planner(layout, program, pages, uses, *policy).make(entry, exit, request.commits);
   };
   if (request.entry != nullptr) {
     return plan_with(*request.entry, request.exit != nullptr ? request.exit : request.entry);

@@ -16,13 +16,15 @@ namespace spillway {
 
 // A bundle and the instructions that last used it, in memory or not.
 struct Holding {
-  StayId stay = StayId::none;          // none: not in memory
-  bool dirty = false;                  // memory is newer than disk
-  InstrId last_write = InstrId::none;  // the move that made the copy on disk
-  InstrId last_read = InstrId::none;   // the move that brought it in
-  InstrId last_run = InstrId::none;    // the last run of this stay
-  std::int32_t last_touch = -1;        // the segment of that run
-  bool spilled = false;                // it was written
+  StayId stay = StayId::none;           // none: not in memory
+  bool dirty = false;                   // memory is newer than disk
+  InstrId last_write = InstrId::none;   // the move that made the copy on disk
+  InstrId last_read = InstrId::none;    // the move that brought it in
+  InstrId last_run = InstrId::none;     // the last run of this stay
+  std::int32_t last_touch = -1;         // the segment of that run
+  InstrId last_change = InstrId::none;  // the last run of this stay that changed it
+  std::int32_t changed_in = -1;         // the segment of that run
+  bool spilled = false;                 // it was written
 };
 
 class Residency {

@@ -61,7 +61,7 @@ std::int64_t in_memory_pages(const Layout& layout, std::int32_t program) {
   return state_pages(layout) + peak;
 }
 
-std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans) {
+std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans, std::int64_t older_versions) {
   bool moves = false;
   std::int64_t slots = 0;
   for (const Plan& plan : plans) {
@@ -73,6 +73,10 @@ std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans) {
   }
   if (!moves) return 0;
   slots += state_pages(layout);
+  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
+    const bool committed = layout.bundles[static_cast<std::size_t>(b)].committed;
+    if (committed) slots += older_versions * layout.pages_of(static_cast<BundleId>(b));
+  }
   return slots + max_writes_in_flight * largest_state_pages(layout);
 }
 

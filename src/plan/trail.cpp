@@ -64,6 +64,10 @@ PlanWaits::PlanWaits(const Plan& plan, const Layout& layout)
     for (const InstrId wait : instr.after) {
       raise(waits_[i], static_cast<std::size_t>(plan.instrs[index_of(wait)].lane), positions[index_of(wait)] + 1);
     }
+    if (instr.kind == Instr::Kind::commit) {
+      commit_ = static_cast<InstrId>(i);
+      position_of_commit_ = positions[i];
+    }
     if (instr.first) {
       first_of_[i] = static_cast<std::int32_t>(firsts_.size());
       firsts_.push_back({static_cast<InstrId>(i), {}});
@@ -101,7 +105,11 @@ PlanWaits::PlanWaits(const Plan& plan, const Layout& layout)
 }
 
 LaneClock Following::wait_of(InstrId id) const {
-  const LaneClock own = later_by(waits->of(id), base);
+  LaneClock own = later_by(waits->of(id), base);
+  if (id == waits->commit()) {
+    const auto lane = static_cast<std::size_t>(LaneId::write);
+    own[lane] = base[lane] + waits->position_of_commit();
+  }
   const std::int32_t first = waits->first_of(id);
   return first < 0 ? own : join(own, firsts[static_cast<std::size_t>(first)]);
 }

@@ -32,6 +32,9 @@ class PlanWaits {
 
   const Plan& plan() const { return plan_; }
   const LaneClock& of(InstrId id) const { return waits_[index_of(id)]; }
+  // The commit, which waits for everything before it in its lane, and how much of that is of this plan.
+  InstrId commit() const { return commit_; }
+  std::int64_t position_of_commit() const { return position_of_commit_; }
   std::int32_t first_of(InstrId id) const { return first_of_[index_of(id)]; }  // its place among the firsts, or -1
 
  private:
@@ -52,6 +55,8 @@ class PlanWaits {
 
   const Plan& plan_;
   std::vector<LaneClock> waits_;
+  InstrId commit_ = InstrId::none;
+  std::int64_t position_of_commit_ = 0;
   std::vector<First> firsts_;
   std::vector<std::int32_t> first_of_;  // by instruction: its place in firsts_, or -1
   std::vector<Touched> touched_;

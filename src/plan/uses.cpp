@@ -9,7 +9,8 @@ Uses::Uses(const Layout& layout, std::int32_t program)
     : layout_(layout),
       program_(layout.programs[static_cast<std::size_t>(program)]),
       segments_(program_.segments.count()),
-      first_touch_(layout.bundles.size() + 1, 0) {
+      first_touch_(layout.bundles.size() + 1, 0),
+      last_change_(layout.bundles.size(), -1) {
   for (const auto& uses : program_.uses) {
     for (const Use& use : uses) ++first_touch_[index_of(use.bundle) + 1];
   }
@@ -21,6 +22,7 @@ Uses::Uses(const Layout& layout, std::int32_t program)
     for (const Use& use : program_.uses[s]) {
       touches_[static_cast<std::size_t>(next[index_of(use.bundle)]++)] = static_cast<std::int32_t>(s);
       if (use.creates) balance += layout.pages_of(use.bundle);
+      if (use.creates || use.writes) last_change_[index_of(use.bundle)] = static_cast<std::int32_t>(s);
     }
     balance_.push_back(balance);
     for (const Use& use : program_.uses[s]) balance -= use.ends ? layout.pages_of(use.bundle) : 0;

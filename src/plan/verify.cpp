@@ -86,7 +86,8 @@ class Verifier {
         return fmt::format("instruction {} is not next in its lane", i);
       }
       Clock start = started[lane];
-      if (instr.lane == LaneId::compute) start = join(start, finished[lane]);
+      const bool alone = instr.lane == LaneId::compute || instr.kind == Instr::Kind::commit;
+      if (alone) start = join(start, finished[lane]);
       for (const InstrId wait : instr.after) {
         if (index_of(wait) >= i)
           return fmt::format("instruction {} waits for {}, which is not before it", i, index_of(wait));
@@ -208,6 +209,7 @@ class Verifier {
       case Instr::Kind::run: return check_run(instr, who);
       case Instr::Kind::read: return check_disk(instr, start, position, who) && check_read(instr, who);
       case Instr::Kind::write: return check_disk(instr, start, position, who) && check_write(instr, who);
+      case Instr::Kind::commit: return check_commit(instr, who);
     }
     return true;
   }
@@ -309,6 +311,18 @@ class Verifier {
     return true;
   }
 
+  // All writes before it in its lane are done, so what was written last of each bundle is what the commit holds.
+  bool check_commit(const Instr& instr, const std::string& who) {
+    if (instr.lane != LaneId::write || !committed_.empty()) return fail("{} is a commit out of place", who);
+    for (std::int32_t b = 0; b < layout_.state_bundles; ++b) {
+      const BundleLog& bundle = bundles_[static_cast<std::size_t>(b)];
+      committed_.push_back(bundle.version);
+      if (!layout_.bundles[static_cast<std::size_t>(b)].committed || bundle.on_disk == bundle.version) continue;
+      return fail("{} commits bundle {}, which is old on disk", who, b);
+    }
+    return true;
+  }
+
   bool check_run(const Instr& instr, const std::string& who) {
     const Op& op = program_.ops[index_of(instr.op)];
     const auto touch = [&](const Operand& operand, bool writes) {
@@ -377,6 +391,9 @@ class Verifier {
     }
     for (std::size_t b = 0; b < held.size(); ++b) {
       const BundleLog& bundle = bundles_[b];
+      if (!committed_.empty() && layout_.bundles[b].committed && committed_[b] != bundle.version) {
+        return fail("bundle {} changes after the commit", b);
+      }
       if (!held[b] && bundle.on_disk != bundle.version) return fail("bundle {} is old on disk at the exit", b);
     }
     return true;
@@ -390,8 +407,9 @@ class Verifier {
   std::vector<BundleLog> bundles_;
   std::vector<StayId> owner_;
   std::map<BundleId, StayId> current_;
-  std::set<StayId> entered_;  // held at the entry
-  std::size_t segment_ = 0;   // of the last run
+  std::set<StayId> entered_;             // held at the entry
+  std::size_t segment_ = 0;              // of the last run
+  std::vector<std::int64_t> committed_;  // by state bundle: the version at the commit
   std::string error_;
 };
 
@@ -429,6 +447,8 @@ std::string dump(const Plan& plan, const Layout& layout, const Program& program)
     if (instr.kind == Instr::Kind::run) {
       const Op& op = program.ops[index_of(instr.op)];
       text += fmt::format("{} ({})", op.spec->name, describe(op.label));
+    } else if (instr.kind == Instr::Kind::commit) {
+      text += "commit";
     } else {
       const Stay& stay = plan.stays[index_of(instr.stays.front())];
       text += fmt::format("bundle {} {} bytes", index_of(stay.bundle), layout.bundles[index_of(stay.bundle)].bytes);

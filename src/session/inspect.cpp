@@ -116,6 +116,7 @@ class TensorStory {
         label = &setup_.training.program.ops[index_of(instr.op)].label;
         continue;
       }
+      if (instr.kind == Instr::Kind::commit) continue;
       const Stay& stay = plan.stays[index_of(instr.stays.front())];
       if (!ours[index_of(stay.bundle)]) continue;
       std::vector<std::int32_t> pages;

@@ -97,6 +97,7 @@ class Simulation {
 
   double work_of(const Instr& instr) const {
     if (instr.kind == Instr::Kind::run) return rates_.op_seconds[index_of(instr.op)];
+    if (instr.kind == Instr::Kind::commit) return 0;
     const BundleId bundle = plan_.stays[index_of(instr.stays.front())].bundle;
     return static_cast<double>(layout_.bundles[index_of(bundle)].bytes);
   }

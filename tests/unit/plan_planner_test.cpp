@@ -158,6 +158,43 @@ TEST(PlanPlanner, IsAFunctionOfWhatItIsGiven) {
             dump(make_plan(layout, 0, pages, {}), layout, programs.step()));
 }
 
+TEST(PlanPlanner, ACommitWritesWhatAStepLeavesInMemoryAndNextToNothingElse) {
+  std::int64_t plain_bytes = 0;  // with what the boundary holds dirty
+  std::int64_t committing_bytes = 0;
+  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+    const RandomPrograms programs(seed);
+    const Layout layout = programs.layout();
+    const Plan plain = make_plan(layout, 0, smallest_pages(layout), {});
+    const Plan committing = make_plan(layout, 0, smallest_pages(layout), {.commits = true});
+    EXPECT_EQ(verify(committing, layout, programs.step()), "");
+    EXPECT_EQ(moves_of(committing, Instr::Kind::commit), 1);
+    const auto& dirty = committing.exit.dirty;
+    EXPECT_EQ(std::count(dirty.begin(), dirty.end(), true), 0);
+    plain_bytes += plain.traffic.read_bytes + plain.traffic.write_bytes;
+    for (std::size_t i = 0; i < plain.exit.stays.size(); ++i) {
+      const Stay& stay = plain.stays[index_of(plain.exit.stays[i])];
+      if (plain.exit.dirty[i]) plain_bytes += layout.bundles[index_of(stay.bundle)].bytes;
+    }
+    committing_bytes += committing.traffic.read_bytes + committing.traffic.write_bytes;
+  }
+  EXPECT_LE(static_cast<double>(committing_bytes), 1.01 * static_cast<double>(plain_bytes));
+}
+
+TEST(PlanPlanner, ACommitWritesEachChangedBundleOnceWhereEverythingFits) {
+  const RandomPrograms programs(first_seed);
+  const Layout layout = programs.layout();
+  const Plan plan = make_plan(layout, 0, in_memory_pages(layout, 0), {.commits = true});
+  std::set<BundleId> changed;
+  for (const auto& uses : layout.programs[0].uses) {
+    for (const Use& use : uses) {
+      if (use.writes && layout.bundles[index_of(use.bundle)].state) changed.insert(use.bundle);
+    }
+  }
+  ASSERT_FALSE(changed.empty());
+  EXPECT_EQ(moves_of(plan, Instr::Kind::read), 0);
+  EXPECT_EQ(moves_of(plan, Instr::Kind::write), std::ssize(changed));
+}
+
 // Replays the plan and counts slots as the executor takes them: the old version of a bundle is given back when the
 // write of the new one is done, here as late as the writes in flight allow.
 TEST(PlanPlanner, CountsEnoughSlots) {

@@ -34,6 +34,8 @@ void for_each_plan(std::uint64_t seed, const Visit& visit) {
     const Residents boundary = residents_of(step.plan);
     visit(step);
     visit(Planned{programs, layout, programs.look(), make_plan(layout, 1, pages, {.entry = &boundary})});
+    visit(Planned{programs, layout, programs.step(), make_plan(layout, 0, pages, {.commits = true})});
+    visit(Planned{programs, layout, programs.step(), make_plan(layout, 0, pages, {.commits = true})});
   }
 }
 
@@ -47,6 +49,11 @@ std::string fault_of(const Planned& planned, const std::vector<const Plan*>& pla
     if (!fault.empty()) return fault;
   }
   return {};
+}
+
+bool commits_of(const Plan& plan) {
+  return std::any_of(plan.instrs.begin(), plan.instrs.end(),
+                     [](const Instr& instr) { return instr.kind == Instr::Kind::commit; });
 }
 
 // Alone and, where it can, before and after the plan it was made from.
@@ -76,10 +83,20 @@ TEST(PlanVerify, PlansFollowEachOtherWithNoBarrierBetween) {
       if (planned.plan.program == 0) {
         kept = planned.plan;
         step = &kept;
+        if (!commits_of(kept)) return;
+        EXPECT_EQ(fault_of(planned, {step, step, step}, 3, seed), "");
         return;
       }
+      const Residents boundary = residents_of(*step);
+      const Plan commit = make_plan(planned.layout, 0, step->pages, {.commits = true, .entry = &boundary});
+      EXPECT_EQ(verify(commit, planned.layout, planned.programs.step()), "");
       const Plan* look = &planned.plan;
-      for (const auto& plans : {std::vector{step, step, step}, {step, look, step}, {look, look, step}, {look, step}}) {
+      for (const auto& plans : {std::vector{step, step, step},
+                                {step, look, step},
+                                {look, look, step},
+                                {look, step},
+                                {step, &commit, step, &commit},
+                                {&commit, look, &commit}}) {
         for (std::size_t i = 1; i < plans.size(); ++i) {
           EXPECT_EQ(verify_follows(*plans[i - 1], *plans[i], planned.layout), "");
         }
@@ -116,7 +133,8 @@ class Order {
         const std::size_t after = index_of(plan.lanes[lane][k]);
         edges_[start(before)].push_back(start(after));
         edges_[done(before)].push_back(done(after));
-        if (lane == static_cast<std::size_t>(LaneId::compute)) edges_[done(before)].push_back(start(after));
+        const bool commits = plan.instrs[after].kind == Instr::Kind::commit;
+        if (commits || lane == static_cast<std::size_t>(LaneId::compute)) edges_[done(before)].push_back(start(after));
       }
     }
   }
@@ -275,7 +293,9 @@ class Mutator {
     }
     return nullptr;
   }
-  static bool is_move(const Instr& instr) { return instr.kind != Instr::Kind::run; }
+  static bool is_move(const Instr& instr) {
+    return instr.kind == Instr::Kind::read || instr.kind == Instr::Kind::write;
+  }
   std::size_t number(const Instr* instr) const { return static_cast<std::size_t>(instr - plan_.instrs.data()); }
 
   void drop_wait() {
