@@ -106,12 +106,13 @@ bool Executor::ask_for_wake() {
   return !any;
 }
 
-// Everything it waits for is done, and a write has slots to go to: a pending commit gives some back.
+// Everything it waits for is done, and a write has slots to go to: a pending commit gives some back. Without commits
+// the plan has counted them.
 bool Executor::may_start(const Following& following, InstrId id) const {
   if (!reached(following.wait_of(id))) return false;
   const Plan& plan = following.waits->plan();
   const Instr& instr = plan.instrs[index_of(id)];
-  if (instr.kind != Instr::Kind::write || slots_ == nullptr) return true;
+  if (instr.kind != Instr::Kind::write || !options_.on_commit || slots_ == nullptr) return true;
   return slots_->can_allocate(layout_.pages_of(plan.stays[index_of(instr.stays.front())].bundle));
 }
 
