@@ -44,7 +44,12 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
     slots_->attach(*io_);
     slots_->on_release([this] { io_->wake(); });
   } else if (const std::int64_t slots = disk_slots_for(layout, plans); slots > 0) {
-    slots_ = std::make_shared<SlotStore>(SlotStoreOptions{options.spill_dirs, layout.page_bytes, slots}, *io_);
+    SlotStoreOptions store;
+    store.directories = options.spill_dirs;
+    store.slot_bytes = layout.page_bytes;
+    store.slot_count = slots;
+    store.shares = options.spill_shares;
+    slots_ = std::make_shared<SlotStore>(store, *io_);
   }
   for (std::size_t p = 0; p < programs.size(); ++p) {
     programs_.push_back(std::make_unique<BoundProgram>(*programs[p], layout.programs[p], layout, *pool_, kernels));

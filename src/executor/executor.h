@@ -28,6 +28,7 @@ struct ExecutorOptions {
   int threads = 1;
   bool huge_pages = true;
   std::vector<std::filesystem::path> spill_dirs;  // used when a plan needs slots
+  std::vector<double> spill_shares = {};          // of the slots, by directory; empty: even
   std::shared_ptr<SlotStore> slots = {};          // instead of one that the executor makes; not attached yet
   bool verify_reads = false;                      // check what is read of state against what was written
   // At the commit of a plan: the slots that hold the versions of its step, those of state that is not committed left

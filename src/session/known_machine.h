@@ -27,4 +27,9 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
 // The same without measuring anything: what is not in the cache is assumed, so that plans can be compared at once.
 KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes);
 
+// In which proportions the spill directories share the slots; empty, for evenly, when there is only one. Measures as
+// know_machine does.
+std::vector<double> spill_shares(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes,
+                                 std::int64_t memory_bytes);
+
 }  // namespace spillway

@@ -158,8 +158,10 @@ class TrainingRun {
   }
 
   void open_executor() {
-    check_fixed_memory(setup_.planned);
     ExecutorOptions execution;
+    execution.spill_shares = spill_shares(options_.machine, setup_.choices, setup_.planned.layout.page_bytes,
+                                          setup_.planned.plans.front().pages * setup_.planned.layout.page_bytes);
+    check_fixed_memory(setup_.planned);
     execution.threads = setup_.choices.threads;
     execution.spill_dirs = setup_.choices.spill_dirs;
     execution.poison = options_.poison;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <map>
 #include <system_error>
 #include <thread>
@@ -22,8 +23,28 @@ constexpr std::int64_t direct_alignment = 4096;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
-std::int64_t slots_of_file(std::int64_t slot_count, std::int64_t file, std::int64_t files) {
-  return slot_count > file ? divide_up(slot_count - file, files) : 0;
+// The slots up to and with this file are its and the earlier ones' share of all, rounded up.
+std::int64_t slots_of_file(std::int64_t slot_count, std::size_t file, std::span<const double> shares) {
+  double before = 0;
+  for (std::size_t i = 0; i < file; ++i) before += shares[i];
+  const auto slots_below = [&](double share) {
+    const double exact = share * static_cast<double>(slot_count);
+    return std::min(slot_count, static_cast<std::int64_t>(std::ceil(exact - 1e-6)));
+  };
+  const std::int64_t end = file + 1 == shares.size() ? slot_count : slots_below(before + shares[file]);
+  return std::max<std::int64_t>(0, end - slots_below(before));
+}
+
+std::vector<double> normalized(std::vector<double> shares, std::size_t files) {
+  if (shares.empty()) shares.assign(files, 1);
+  SPILLWAY_CHECK(shares.size() == files, "{} shares of {} files", shares.size(), files);
+  double sum = 0;
+  for (const double share : shares) {
+    SPILLWAY_CHECK(share > 0, "a share of {}", share);
+    sum += share;
+  }
+  for (double& share : shares) share /= sum;
+  return shares;
 }
 
 std::int64_t head_bytes(bool kept) { return kept ? slot_file_head_bytes : 0; }
@@ -54,17 +75,21 @@ SlotStore::SlotStore(const SlotStoreOptions& options) : SlotStore(options.calls,
                  options.slot_count);
   SPILLWAY_CHECK(!options.directories.empty(), "{} directories", options.directories.size());
   if (kept_) run_ = RunId::random();
+  set_shares(normalized(options.shares, options.directories.size()));
   make_files(options);
   slots_in_.resize(files_.size());
   free_.resize(files_.size());
-  add_slots(options.slot_count);
+  for (std::int32_t i = 0; i < file_count(); ++i) {
+    add_slots_to(i, slots_of_file(options.slot_count, static_cast<std::size_t>(i), shares_));
+  }
 }
 
 void SlotStore::make_files(const SlotStoreOptions& options) {
   const auto count = static_cast<std::int32_t>(options.directories.size());
   for (std::int32_t i = 0; i < count; ++i) {
     const fs::path& directory = options.directories[static_cast<std::size_t>(i)];
-    const std::int64_t bytes = head_bytes(kept_) + slots_of_file(options.slot_count, i, count) * slot_bytes_;
+    const std::int64_t bytes =
+        head_bytes(kept_) + slots_of_file(options.slot_count, static_cast<std::size_t>(i), shares_) * slot_bytes_;
     files_.push_back(kept_ ? SpillFile::make(directory, slot_file_name(run_, i, count), bytes)
                            : SpillFile::make_unnamed(directory, bytes));
     SpillFile& file = files_.back();
@@ -103,6 +128,10 @@ std::unique_ptr<SlotStore> SlotStore::open(const SlotSet& set, DiskCalls* calls)
     const std::int64_t here = std::max<std::int64_t>(0, file.size_bytes() - slot_file_head_bytes) / head.slot_bytes;
     store->add_slots_to(i, std::min<std::int64_t>(here, INT32_MAX / count));
   }
+  std::vector<double> shares;
+  for (const std::int64_t slots : store->slots_in_)
+    shares.push_back(static_cast<double>(std::max<std::int64_t>(slots, 1)));
+  store->set_shares(std::move(shares));
   return store;
 }
 
@@ -111,16 +140,24 @@ void SlotStore::attach(IoEngine& engine) {
   for (const SpillFile& file : files_) engine_files_.push_back(engine.add_file(file.descriptor()));
 }
 
+void SlotStore::set_shares(std::vector<double> shares) {
+  const std::size_t files = files_.empty() ? shares.size() : files_.size();
+  shares_ = normalized(std::move(shares), files);
+  credit_.assign(files, 0);
+}
+
 void SlotStore::grow(std::int64_t slot_count, std::int64_t reserved_slots) {
   bool grows = false;
   for (std::int32_t i = 0; i < file_count(); ++i) {
-    const std::int64_t wanted = slots_of_file(slot_count, i, file_count());
+    const std::int64_t wanted = slots_of_file(slot_count, static_cast<std::size_t>(i), shares_);
     if (wanted <= slots_in(i)) continue;
     files_[static_cast<std::size_t>(i)].reserve(head_bytes(kept_) + wanted * slot_bytes_);
     grows = true;
   }
   if (grows) flush();
-  for (std::int32_t i = 0; i < file_count(); ++i) add_slots_to(i, slots_of_file(slot_count, i, file_count()));
+  for (std::int32_t i = 0; i < file_count(); ++i) {
+    add_slots_to(i, slots_of_file(slot_count, static_cast<std::size_t>(i), shares_));
+  }
   const std::lock_guard lock(mutex_);
   reserved_ = reserved_slots;
 }
@@ -235,13 +272,15 @@ DeviceError SlotStore::failure(SlotId slot, IoRequest::Kind kind, const IoComple
 
 std::optional<std::string> slot_space_shortage(const SlotStoreOptions& options) {
   const std::int64_t files = std::ssize(options.directories);
+  const std::vector<double> shares = normalized(options.shares, options.directories.size());
   std::map<dev_t, std::pair<std::int64_t, fs::path>> needs;  // by file system
   for (std::int64_t i = 0; i < files; ++i) {
     const fs::path& directory = options.directories[static_cast<std::size_t>(i)];
     struct stat info {};
     if (stat(directory.c_str(), &info) != 0) continue;  // making the files says what is wrong
     auto& [bytes, where] = needs[info.st_dev];
-    bytes += head_bytes(options.keep) + slots_of_file(options.slot_count, i, files) * options.slot_bytes;
+    bytes += head_bytes(options.keep) +
+             slots_of_file(options.slot_count, static_cast<std::size_t>(i), shares) * options.slot_bytes;
     if (where.empty()) where = directory;
   }
   for (const auto& [device, need] : needs) {

@@ -36,12 +36,14 @@ namespace spillway {
 enum class SlotId : std::int32_t { none = -1 };
 
 struct SlotStoreOptions {
-  std::vector<std::filesystem::path> directories;  // the slots are spread evenly over them
-  std::int64_t slot_bytes = 0;                     // a multiple of 4096: the page size
+  std::vector<std::filesystem::path> directories;
+  std::int64_t slot_bytes = 0;  // a multiple of 4096: the page size
   std::int64_t slot_count = 0;
   std::int64_t reserved_slots = 0;  // of slot_count: for allocate_reserved alone
   bool keep = false;                // named files that outlive the process
   DiskCalls* calls = nullptr;       // null: the kernel's
+  // Of the slots, by directory: they are made and handed out in these proportions. Empty: evenly.
+  std::vector<double> shares = {};
 };
 
 // The slots that hold one version of every bundle of a layout, each of them held.
@@ -84,13 +86,17 @@ class SlotStore {
 
   // Adds the files to an engine, which must be idle when the store ends. Once.
   void attach(IoEngine& engine);
+  // Before the run: the proportions in which slots are made and handed out; positive, one for each file. An opened
+  // store has those of the slots it was made with.
+  void set_shares(std::vector<double> shares);
   // Before the run: makes room for at least this many slots, of which `reserved` are for allocate_reserved. Durable on
   // return. Throws DeviceError when a disk is full.
   void grow(std::int64_t slot_count, std::int64_t reserved_slots);
 
-  // A free slot, from the directories in turn, held once. Its contents are undefined until it is written. Without a
-  // free slot it waits while releases are promised, since these give slots back; when nobody promises any, having none
-  // is a broken invariant, for the plan counts slots. Throws the failure given to `stop`.
+  // A free slot, held once, from the directories in the proportion of their shares as far as they have one. Its
+  // contents are undefined until it is written. Without a free slot it waits while releases are promised, since these
+  // give slots back; when nobody promises any, having none is a broken invariant, for the plan counts slots. Throws the
+  // failure given to `stop`.
   SlotId allocate();
   // The same from the reserve; never waits.
   SlotId allocate_reserved();
@@ -153,7 +159,6 @@ class SlotStore {
   SlotStore(DiskCalls* calls, bool kept);
 
   void make_files(const SlotStoreOptions& options);
-  void add_slots(std::int64_t slot_count);
   void add_slots_to(std::int32_t file, std::int64_t count);
   std::int64_t slots_in(std::int32_t file) const { return slots_in_[static_cast<std::size_t>(file)]; }
   std::size_t checked(SlotId slot) const;
@@ -169,6 +174,7 @@ class SlotStore {
   std::vector<SpillFile> files_;
   std::vector<int> engine_files_;
   std::vector<std::int64_t> slots_in_;  // by file
+  std::vector<double> shares_;          // by file, adding up to 1
   std::vector<std::uint64_t> checksums_;
 
   mutable std::mutex mutex_;  // of what follows
@@ -181,7 +187,7 @@ class SlotStore {
   std::int64_t reserved_ = 0;
   std::int64_t reserved_used_ = 0;
   std::int64_t promises_ = 0;
-  std::size_t turn_ = 0;
+  std::vector<double> credit_;    // by file: what its share gave it beyond the slots it handed out
   mutable bool starved_ = false;  // someone was told that there is none
   std::exception_ptr failure_;
   std::function<void()> notify_;

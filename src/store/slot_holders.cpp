@@ -6,13 +6,6 @@
 
 namespace spillway {
 
-void SlotStore::add_slots(std::int64_t slot_count) {
-  const std::int64_t files = std::ssize(files_);
-  for (std::int64_t i = 0; i < files; ++i) {
-    add_slots_to(static_cast<std::int32_t>(i), slot_count > i ? (slot_count - i + files - 1) / files : 0);
-  }
-}
-
 void SlotStore::add_slots_to(std::int32_t file, std::int64_t count) {
   const std::lock_guard lock(mutex_);
   std::int64_t& here = slots_in_[static_cast<std::size_t>(file)];
@@ -46,10 +39,18 @@ void SlotStore::list_free() {
 
 SlotId SlotStore::take() {
   if (free_is_stale_) list_free();
-  while (free_[turn_].empty()) turn_ = (turn_ + 1) % files_.size();
-  const std::int32_t slot = free_[turn_].back();
-  free_[turn_].pop_back();
-  turn_ = (turn_ + 1) % files_.size();
+  // Each file with a free slot gets its share of one slot as credit; the one with the most pays for the slot.
+  std::size_t best = files_.size();
+  double given = 0;
+  for (std::size_t file = 0; file < files_.size(); ++file) {
+    if (free_[file].empty()) continue;
+    credit_[file] += shares_[file];
+    given += shares_[file];
+    if (best == files_.size() || credit_[file] > credit_[best] + 1e-9) best = file;
+  }
+  credit_[best] -= given;
+  const std::int32_t slot = free_[best].back();
+  free_[best].pop_back();
   holders_[static_cast<std::size_t>(slot)] = 1;
   --free_count_;
   return static_cast<SlotId>(slot);

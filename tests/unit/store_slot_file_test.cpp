@@ -74,6 +74,29 @@ TEST_F(StoreSlotFile, SlotsAreDistinctAndSpreadOverDirectories) {
   EXPECT_THAT(in_file, testing::ElementsAre(3, 2, 2));
 }
 
+TEST_F(StoreSlotFile, SlotsAreMadeAndHandedOutInTheProportionOfShares) {
+  const fs::path other = directory_ / "other";
+  fs::create_directory(other);
+  SlotStoreOptions asked = options(40, {directory_, other});
+  asked.shares = {3e9, 1e9};
+  SlotStore store(asked, *engine_);
+  EXPECT_EQ(store.slot_count(), 40);
+  std::vector<int> in_file(2, 0);
+  std::vector<SlotId> slots;
+  for (int i = 1; i <= 40; ++i) {
+    slots.push_back(store.allocate());
+    ++in_file[static_cast<std::size_t>(store.location(slots.back()).file)];
+    EXPECT_NEAR(in_file[0], 0.75 * i, 1) << "after " << i;
+  }
+  EXPECT_THAT(in_file, testing::ElementsAre(30, 10));
+  // Versions that are replaced again and again stay spread, and a file without a free slot is passed over.
+  for (const SlotId slot : slots) {
+    if (store.location(slot).file == 0) store.release(slot);
+  }
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(store.location(store.allocate()).file, 0);
+  EXPECT_EQ(store.free_count(), 0);
+}
+
 TEST_F(StoreSlotFile, ReleasedSlotsComeBackAndContentsStay) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
