@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <deque>
 #include <limits>
 #include <map>
 
@@ -11,152 +13,311 @@
 namespace spillway {
 namespace {
 
-// What a lane is doing: the instruction under way and how much of it is left, in seconds of computing or in bytes.
+constexpr std::size_t compute = static_cast<std::size_t>(LaneId::compute);
+constexpr double for_ever = std::numeric_limits<double>::infinity();
+constexpr int most_runs = 6;  // until a step's time settles
+constexpr double settled = 1e-3;
+
+std::size_t most_in_flight(std::size_t lane) {
+  if (lane == compute) return 1;
+  return lane == static_cast<std::size_t>(LaneId::read) ? 16 : static_cast<std::size_t>(max_writes_in_flight);
+}
+
+// An instruction that was started: first what overlaps with others, then its turn in the lane.
 struct Active {
   InstrId instr = InstrId::none;
-  double left = 0;
-  bool last = false;  // of the last step
+  std::size_t run = 0;
+  double ready = 0;  // when what overlaps is over
+  double left = 0;   // seconds of computing, or bytes, or seconds of a measured move
+};
+
+// Where pages lie, to know which have to be attached.
+class Places {
+ public:
+  std::int64_t attach(PageId page, std::int64_t address) {
+    std::int64_t& where = of_page_.try_emplace(page, -1).first->second;
+    if (where == address) return 0;
+    if (where >= 0) at_.erase(where);
+    std::int64_t moves = 1;
+    const auto [found, free] = at_.try_emplace(address, page);
+    if (!free) {  // what lies there has to go first
+      of_page_[found->second] = -1;
+      found->second = page;
+      moves = 2;
+    }
+    of_page_[page] = address;
+    return moves;
+  }
+
+ private:
+  std::map<PageId, std::int64_t> of_page_;
+  std::map<std::int64_t, PageId> at_;
 };
 
 class Simulation {
  public:
-  Simulation(const Plan& plan, const Layout& layout, const StepRates& rates)
-      : plan_(plan), layout_(layout), rates_(rates), waits_(plan, layout) {}
+  Simulation(const Layout& layout, std::int64_t pages)
+      : layout_(layout), trail_(layout.bundles.size(), static_cast<std::size_t>(pages)) {}
 
-  // `steps` steps in a row; the timeline is that of the last.
-  Timeline run(int steps) {
-    lay_out(steps);
-    for (;;) {
-      for (std::size_t lane = 0; lane < lane_count; ++lane) start(lane);
-      if (!any_active()) break;
-      advance();
-    }
+  // Lets a plan follow the last one and runs until its ops are done; moves may still be under way.
+  void run(const PlannedRun& planned, const PlanWaits& waits) {
+    runs_.push_back({planned, enter(waits), {}, now_, {}});
+    Run& run = runs_.back();
+    run.timeline.starts.resize(planned.plan->instrs.size());
+    run.timeline.ends.resize(planned.plan->instrs.size());
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
-      SPILLWAY_CHECK(done_[lane] == count(lane) * steps, "{} waits for ever at {}", name_of(static_cast<LaneId>(lane)),
-                     done_[lane]);
+      for (const InstrId id : planned.plan->lanes[lane]) waiting_[lane].push_back({runs_.size() - 1, id});
     }
-    timeline_.seconds = steps == 1 ? now_ : compute_free_ - began_;
-    timeline_.disk_seconds = bytes_ / steps / std::max(rates_.mixed_bytes_per_second, 1.0);
-    return std::move(timeline_);
+    const auto ops = static_cast<std::int64_t>(planned.plan->lanes[compute].size());
+    const std::int64_t end = run.following.base[compute] + ops;
+    while (done_[compute] < end) {
+      SPILLWAY_CHECK(advance(), "a plan waits for ever: {} of {} ops done", done_[compute], end);
+    }
+    runs_.back().timeline.seconds = now_ - runs_.back().begin;
   }
+
+  // Until nothing is under way.
+  std::vector<Timeline> finish() {
+    while (advance()) {
+    }
+    for (const auto& lane : waiting_) SPILLWAY_CHECK(lane.empty(), "{} instructions wait for ever", lane.size());
+    std::vector<Timeline> timelines;
+    for (Run& run : runs_) timelines.push_back(std::move(run.timeline));
+    return timelines;
+  }
+
+  double last_seconds() const { return runs_.back().timeline.seconds; }
 
  private:
-  bool is_disk(std::size_t lane) const { return lane != static_cast<std::size_t>(LaneId::compute); }
-  bool any_active() const {
-    return std::any_of(active_.begin(), active_.end(), [](const Active& a) { return a.instr != InstrId::none; });
-  }
-  std::int64_t count(std::size_t lane) const { return std::ssize(plan_.lanes[lane]); }
+  struct Run {
+    PlannedRun planned;
+    Following following;
+    Timeline timeline;
+    double begin = 0;
+    std::array<double, 2> moved_bytes{};  // read and written
+  };
+  struct Waiting {
+    std::size_t run = 0;
+    InstrId instr = InstrId::none;
+  };
 
-  // Pages go from step to step as in the executor.
-  void lay_out(int steps) {
-    timeline_.starts.resize(plan_.instrs.size());
-    timeline_.ends.resize(plan_.instrs.size());
-    Trail trail(layout_.bundles.size(), static_cast<std::size_t>(plan_.pages));
-    std::map<BundleId, std::vector<PageId>> held;
+  Following enter(const PlanWaits& waits) {
+    const Plan& plan = waits.plan();
+    std::vector<std::vector<PageId>> held;
     std::int32_t next = 0;
-    for (const StayId id : plan_.entry.stays) {
-      const Stay& stay = plan_.stays[index_of(id)];
-      for (std::size_t i = 0; i < stay.pages.size(); ++i) held[stay.bundle].push_back(static_cast<PageId>(next++));
-    }
-    for (int step = 0; step < steps; ++step) {
-      std::vector<std::vector<PageId>> entry;
-      for (const StayId id : plan_.entry.stays) entry.push_back(held.at(plan_.stays[index_of(id)].bundle));
-      steps_.push_back(trail.follow(waits_, entry));
-      if (step + 1 == steps) break;
-      held.clear();
-      for (const StayId id : plan_.exit.stays) {
-        const Stay& stay = plan_.stays[index_of(id)];
-        for (const PageId page : stay.pages) held[stay.bundle].push_back(steps_.back().physical[index_of(page)]);
+    for (const StayId id : plan.entry.stays) {
+      const Stay& stay = plan.stays[index_of(id)];
+      if (!runs_.empty()) {
+        const auto found = in_memory_.find(stay.bundle);
+        SPILLWAY_CHECK(found != in_memory_.end(), "bundle {} is not in memory", index_of(stay.bundle));
+        held.push_back(found->second);
+        continue;
+      }
+      held.emplace_back();
+      for (std::size_t i = 0; i < stay.pages.size(); ++i) {
+        held.back().push_back(static_cast<PageId>(next++));
+        attach(held.back().back(), stay.bundle, i);
       }
     }
-  }
-
-  bool is_last(std::size_t lane) const { return next_[lane] >= count(lane) * (std::ssize(steps_) - 1); }
-
-  void start(std::size_t lane) {
-    if (active_[lane].instr != InstrId::none || next_[lane] == count(lane) * std::ssize(steps_)) return;
-    const Following& step = steps_[static_cast<std::size_t>(next_[lane] / count(lane))];
-    const InstrId id = plan_.lanes[lane][static_cast<std::size_t>(next_[lane] % count(lane))];
-    const LaneClock clock = step.wait_of(id);
-    for (std::size_t other = 0; other < lane_count; ++other) {
-      if (done_[other] < clock[other]) return;
+    Following following = trail_.follow(waits, held);
+    in_memory_.clear();
+    for (const StayId id : plan.exit.stays) {
+      const Stay& stay = plan.stays[index_of(id)];
+      for (const PageId page : stay.pages) in_memory_[stay.bundle].push_back(following.physical[index_of(page)]);
     }
-    // The executor learns of a step when the ops of the one before are done.
-    if (done_[0] < step.base[0]) return;
-    active_[lane] = {id, work_of(plan_.instrs[index_of(id)]), is_last(lane)};
-    ++next_[lane];
-    if (is_disk(lane)) {
-      bytes_ += active_[lane].left;
-    } else if (active_[lane].last) {
-      if (timeline_.compute_seconds == 0) began_ = compute_free_;
-      timeline_.compute_seconds += active_[lane].left;
-      timeline_.stalled_seconds += now_ - compute_free_;
-    }
-    if (active_[lane].last) timeline_.starts[index_of(id)] = now_ - began_;
+    return following;
   }
 
-  double work_of(const Instr& instr) const {
-    if (instr.kind == Instr::Kind::run) return rates_.op_seconds[index_of(instr.op)];
-    if (instr.kind == Instr::Kind::commit) return 0;
-    const BundleId bundle = plan_.stays[index_of(instr.stays.front())].bundle;
-    return static_cast<double>(layout_.bundles[index_of(bundle)].bytes);
+  std::int64_t attach(PageId page, BundleId bundle, std::size_t index) {
+    const std::int64_t address =
+        layout_.bundles[index_of(bundle)].address + static_cast<std::int64_t>(index) * layout_.page_bytes;
+    return places_.attach(page, address);
   }
+
+  const StepRates& rates_of(const Active& active) const { return *runs_[active.run].planned.rates; }
+  const Instr& instr_of(const Active& active) const {
+    return runs_[active.run].planned.plan->instrs[index_of(active.instr)];
+  }
+
+  bool reached(const LaneClock& clock) const {
+    for (std::size_t lane = 0; lane < lane_count; ++lane) {
+      if (done_[lane] < clock[lane]) return false;
+    }
+    return true;
+  }
+
+  void start_lane(std::size_t lane) {
+    while (!waiting_[lane].empty() && active_[lane].size() < most_in_flight(lane)) {
+      const Waiting next = waiting_[lane].front();
+      Run& run = runs_[next.run];
+      if (!reached(run.following.wait_of(next.instr))) return;
+      waiting_[lane].pop_front();
+      start(lane, next, run);
+    }
+  }
+
+  void start(std::size_t lane, const Waiting& next, Run& run) {
+    const StepRates& rates = *run.planned.rates;
+    const Plan& plan = *run.planned.plan;
+    const Instr& instr = plan.instrs[index_of(next.instr)];
+    const bool waited = now_ > (lane == compute ? compute_free_ : run.begin);
+    double overlapped = waited ? rates.wake_seconds : 0;
+    for (const StayId id : instr.begins) {
+      const Stay& stay = plan.stays[index_of(id)];
+      for (std::size_t i = 0; i < stay.pages.size(); ++i) {
+        const PageId page = run.following.physical[index_of(stay.pages[i])];
+        overlapped += rates.attach_seconds * static_cast<double>(attach(page, stay.bundle, i));
+      }
+    }
+    Active active{next.instr, next.run, 0, 0};
+    if (lane == compute) {
+      active.left = rates.op_seconds[index_of(instr.op)];
+      run.timeline.compute_seconds += active.left;
+      run.timeline.stalled_seconds += now_ - std::max(compute_free_, run.begin);
+    } else if (!instr.stays.empty()) {
+      const double bytes =
+          static_cast<double>(layout_.bundles[index_of(plan.stays[index_of(instr.stays.front())].bundle)].bytes);
+      run.moved_bytes[lane - 1] += bytes;
+      active.left = rates.move_seconds.empty() ? bytes : rates.move_seconds[index_of(next.instr)];
+      if (rates.move_seconds.empty()) overlapped += rates.request_seconds;
+    }
+    active.ready = now_ + overlapped;
+    run.timeline.starts[index_of(next.instr)] = now_ - run.begin;
+    active_[lane].push_back(active);
+  }
+
+  bool serves(std::size_t lane) const { return !active_[lane].empty() && active_[lane].front().ready <= now_; }
 
   double rate(std::size_t lane) const {
-    const bool reads = active_[static_cast<std::size_t>(LaneId::read)].instr != InstrId::none;
-    const bool writes = active_[static_cast<std::size_t>(LaneId::write)].instr != InstrId::none;
-    if (!is_disk(lane)) return reads || writes ? 1 / rates_.compute_slowdown : 1;
-    if (reads && writes) return rates_.mixed_bytes_per_second / 2;
-    return reads ? rates_.read_bytes_per_second : rates_.write_bytes_per_second;
+    const StepRates& rates = rates_of(active_[lane].front());
+    const bool reads = serves(1);
+    const bool writes = serves(2);
+    if (lane == compute) return reads || writes ? 1 / rates.compute_slowdown : 1;
+    if (!rates.move_seconds.empty()) return 1;
+    if (reads && writes) return rates.mixed_bytes_per_second / 2;
+    return reads ? rates.read_bytes_per_second : rates.write_bytes_per_second;
   }
 
-  // To the next end of an instruction.
-  void advance() {
-    std::array<double, lane_count> rates{};
-    double step = std::numeric_limits<double>::infinity();
+  // To the next end of an instruction or of what precedes one. False when nothing is under way and nothing can start.
+  bool advance() {
+    for (std::size_t lane = 0; lane < lane_count; ++lane) start_lane(lane);
+    std::array<double, lane_count> speed{};
+    std::array<double, lane_count> takes{};
+    double step = for_ever;
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
-      if (active_[lane].instr == InstrId::none) continue;
-      rates[lane] = rate(lane);
-      step = std::min(step, active_[lane].left / rates[lane]);
+      if (active_[lane].empty()) continue;
+      const Active& first = active_[lane].front();
+      if (serves(lane)) {
+        speed[lane] = rate(lane);
+        takes[lane] = first.left / speed[lane];
+      } else {
+        takes[lane] = first.ready - now_;
+      }
+      step = std::min(step, takes[lane]);
     }
-    now_ += step;
+    if (step == for_ever) return false;
+    const double then = now_ + step;
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
-      Active& active = active_[lane];
-      if (active.instr == InstrId::none) continue;
-      const bool ends = active.left / rates[lane] <= step;
-      active.left -= step * rates[lane];
-      if (!ends) continue;
+      if (active_[lane].empty()) continue;
+      Active& first = active_[lane].front();
+      if (speed[lane] == 0) {
+        if (takes[lane] <= step) first.ready = then;
+        continue;
+      }
+      note_busy(lane, first, step);
+      if (takes[lane] > step) {
+        first.left -= step * speed[lane];
+        continue;
+      }
+      Run& run = runs_[first.run];
+      run.timeline.ends[index_of(first.instr)] = then - run.begin;
+      if (lane == compute) compute_free_ = then;
       ++done_[lane];
-      if (active.last) timeline_.ends[index_of(active.instr)] = now_ - began_;
-      if (!is_disk(lane)) compute_free_ = now_;
-      active.instr = InstrId::none;
+      active_[lane].pop_front();
     }
+    now_ = then;
+    return true;
   }
 
-  const Plan& plan_;
+  void note_busy(std::size_t lane, const Active& active, double seconds) {
+    if (lane == compute) return;
+    Timeline& timeline = runs_[active.run].timeline;
+    (lane == 1 ? timeline.read_seconds : timeline.write_seconds) += seconds;
+  }
+
   const Layout& layout_;
-  const StepRates& rates_;
-  Timeline timeline_;
-  PlanWaits waits_;
-  std::vector<Following> steps_;
-  std::array<Active, lane_count> active_;
-  LaneClock next_{};  // started, of all steps
+  Trail trail_;
+  Places places_;
+  std::deque<Run> runs_;
+  std::map<BundleId, std::vector<PageId>> in_memory_;
+  std::array<std::deque<Waiting>, lane_count> waiting_;
+  std::array<std::deque<Active>, lane_count> active_;
   LaneClock done_{};
   double now_ = 0;
-  double began_ = 0;  // the last step
   double compute_free_ = 0;
-  double bytes_ = 0;
 };
+
+// With all bytes in the best order: together as far as both directions have some, or one after the other.
+double least_disk_seconds(const Plan& plan, const StepRates& rates) {
+  const auto reads = static_cast<double>(plan.traffic.read_bytes);
+  const auto writes = static_cast<double>(plan.traffic.write_bytes);
+  if (reads + writes == 0) return 0;
+  const auto over = [](double bytes, double rate) { return bytes > 0 ? bytes / rate : 0; };
+  const double apart = over(reads, rates.read_bytes_per_second) + over(writes, rates.write_bytes_per_second);
+  const double both = std::min(reads, writes);
+  const double together = over(2 * both, rates.mixed_bytes_per_second) +
+                          over(reads - both, rates.read_bytes_per_second) +
+                          over(writes - both, rates.write_bytes_per_second);
+  return std::min(apart, together);
+}
+
+double sum_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum;
+}
+
+void note_bounds(const Plan& plan, const StepRates& rates, Timeline& timeline) {
+  timeline.disk_seconds = rates.move_seconds.empty() ? least_disk_seconds(plan, rates) : sum_of(rates.move_seconds) / 2;
+}
 
 }  // namespace
 
+std::vector<Timeline> simulate_runs(std::span<const PlannedRun> runs, const Layout& layout) {
+  std::int64_t pages = 0;
+  for (const PlannedRun& run : runs) pages = std::max(pages, run.plan->pages);
+  std::deque<PlanWaits> waits;
+  Simulation simulation(layout, pages);
+  for (const PlannedRun& run : runs) {
+    const auto known =
+        std::find_if(waits.begin(), waits.end(), [&](const PlanWaits& one) { return &one.plan() == run.plan; });
+    simulation.run(run, known != waits.end() ? *known : waits.emplace_back(*run.plan, layout));
+  }
+  std::vector<Timeline> timelines = simulation.finish();
+  for (std::size_t i = 0; i < runs.size(); ++i) note_bounds(*runs[i].plan, *runs[i].rates, timelines[i]);
+  return timelines;
+}
+
 Timeline simulate(const Plan& plan, const Layout& layout, const StepRates& rates) {
-  return Simulation(plan, layout, rates).run(1);
+  const PlannedRun run{&plan, &rates};
+  Timeline timeline = std::move(simulate_runs(std::span(&run, 1), layout).front());
+  for (const double end : timeline.ends) timeline.seconds = std::max(timeline.seconds, end);
+  return timeline;
 }
 
 Timeline simulate_steady(const Plan& plan, const Layout& layout, const StepRates& rates) {
-  constexpr int steps = 4;  // from rest it takes one or two until each is like the one before
-  return Simulation(plan, layout, rates).run(steps);
+  const PlanWaits waits(plan, layout);
+  Simulation simulation(layout, plan.pages);
+  double before = 0;
+  for (int i = 0; i < most_runs; ++i) {
+    simulation.run({&plan, &rates}, waits);
+    const double now = simulation.last_seconds();
+    if (std::fabs(now - before) <= settled * now) break;
+    before = now;
+  }
+  Timeline last = std::move(simulation.finish().back());
+  note_bounds(plan, rates, last);
+  return last;
 }
 
 }  // namespace spillway

@@ -1,6 +1,13 @@
-// The simulator: the same Plan that the executor runs, in virtual time. Decides nothing.
+// The simulator: the same Plans that the executor runs, in virtual time. Decides nothing.
+//
+// The compute lane runs one op after the other; while the disk is busy each takes longer. A move starts when what it
+// waits for is done and its lane has room; it costs its pages' attaching and the time of a request, which overlap with
+// other moves, and then its bytes, in the order of its lane. The lanes of both directions share the disk. A lane that
+// had to wait goes on a little later than what it waited for. Plans follow each other as in the executor: the moves of
+// the next one are known when the ops of the last one are done.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -15,27 +22,44 @@ struct StepRates {
   double write_bytes_per_second = 0;  // alone
   double mixed_bytes_per_second = 0;  // both together, half and half
   double compute_slowdown = 1;        // how much longer computing takes while the disk is busy, at least 1
+  double request_seconds = 0;         // of a move, beside its bytes
+  double attach_seconds = 0;          // of a page that lies elsewhere
+  double wake_seconds = 0;            // of a lane that waited
+  // By instruction of the plan, when not empty: what each move took from its turn on, as it was measured in a run. The
+  // disk's rates above are then not used.
+  std::vector<double> move_seconds;
 };
 
 struct Timeline {
-  double seconds = 0;          // of the step: until nothing is under way, or in a stream from step to step
+  double seconds = 0;          // of the step: from the end of the last op of the step before to its own last op
   double compute_seconds = 0;  // sum of the ops
-  double disk_seconds = 0;     // all bytes at the mixed rate
+  double disk_seconds = 0;     // no disk moves these bytes in less
+  double read_seconds = 0;     // reads were under way
+  double write_seconds = 0;
   double stalled_seconds = 0;  // the compute lane waited
-  std::vector<double> starts;  // by instruction, from the beginning of the step
-  std::vector<double> ends;
+  std::vector<double> starts;  // by instruction, from the end of the step before
+  std::vector<double> ends;    // of moves maybe beyond `seconds`
 
   // No schedule of this plan's work can be faster.
   double lower_bound_seconds() const { return compute_seconds > disk_seconds ? compute_seconds : disk_seconds; }
   std::string_view bottleneck() const { return compute_seconds >= disk_seconds ? "compute" : "disk"; }
 };
 
-// One step from rest to rest. Each lane serves its instructions in order, one at a time; moves in both directions share
-// the disk.
+// A run of a plan, and what its instructions take.
+struct PlannedRun {
+  const Plan* plan = nullptr;
+  const StepRates* rates = nullptr;
+};
+
+// Runs that follow each other, each plan finding in memory what the one before left there; at first nothing is under
+// way. A timeline for each.
+std::vector<Timeline> simulate_runs(std::span<const PlannedRun> runs, const Layout& layout);
+
+// One run from rest to rest: `seconds` is until nothing is under way.
 Timeline simulate(const Plan& plan, const Layout& layout, const StepRates& rates);
 
-// A step among others of the same plan, with no barrier between; it begins when the ops of the step before end. The
-// plan must be one that may follow itself.
+// A step in the midst of many: the plan, which must be one that may follow itself, follows itself until its time
+// settles.
 Timeline simulate_steady(const Plan& plan, const Layout& layout, const StepRates& rates);
 
 }  // namespace spillway

@@ -44,9 +44,13 @@ TEST(Simulate, EveryInstructionWaitsForWhatItNamesAndForItsLane) {
       for (const InstrId wait : plan.instrs[i].after) EXPECT_GE(start_of(timeline, id), end_of(timeline, wait));
       EXPECT_LE(end_of(timeline, id), timeline.seconds);
     }
-    for (const auto& lane : plan.lanes) {
-      for (std::size_t i = 1; i < lane.size(); ++i)
-        EXPECT_GE(start_of(timeline, lane[i]), end_of(timeline, lane[i - 1]));
+    const auto& ops = plan.lanes[static_cast<std::size_t>(LaneId::compute)];
+    for (std::size_t i = 1; i < ops.size(); ++i) EXPECT_GE(start_of(timeline, ops[i]), end_of(timeline, ops[i - 1]));
+    for (const auto& lane : plan.lanes) {  // moves overlap, but start and end in order
+      for (std::size_t i = 1; i < lane.size(); ++i) {
+        EXPECT_GE(start_of(timeline, lane[i]), start_of(timeline, lane[i - 1]));
+        EXPECT_GE(end_of(timeline, lane[i]), end_of(timeline, lane[i - 1]));
+      }
     }
   });
 }
@@ -87,6 +91,59 @@ TEST(Simulate, ABusyDiskSlowsComputingByItsFactor) {
     const double beside = simulate(plan, layout, rates).seconds;
     EXPECT_GE(beside, apart * (1 - 1e-9));
     EXPECT_LE(beside, 1.5 * apart * (1 + 1e-9));
+  });
+}
+
+TEST(Simulate, SmallCostsAreAddedWhereTheyFall) {
+  for_each_plan([](const Plan& plan, const Layout& layout, StepRates rates) {
+    const double free = simulate(plan, layout, rates).seconds;
+    std::int64_t begun_pages = 0;
+    for (const Instr& instr : plan.instrs) {
+      for (const StayId stay : instr.begins) begun_pages += std::ssize(plan.stays[index_of(stay)].pages);
+    }
+    const auto moves = static_cast<double>(plan.lanes[1].size() + plan.lanes[2].size());
+    rates.request_seconds = 0.25;
+    rates.attach_seconds = 0.125;
+    rates.wake_seconds = 0.0625;
+    const double with = simulate(plan, layout, rates).seconds;
+    EXPECT_GE(with, free * (1 - 1e-9));
+    EXPECT_LE(with, free + 0.25 * moves + 0.25 * static_cast<double>(begun_pages) +
+                        0.0625 * static_cast<double>(plan.instrs.size()) + 1e-9 * free);
+    if (begun_pages > 0) {
+      EXPECT_GT(with, free);
+    }
+  });
+}
+
+// What a run measured, put back in, gives that run: the simulator adds and forgets nothing of its own.
+TEST(Simulate, MeasuredMovesGiveTheRunTheyWereMeasuredIn) {
+  for_each_plan([](const Plan& plan, const Layout& layout, const StepRates& rates) {
+    const Timeline run = simulate(plan, layout, rates);
+    StepRates measured;
+    measured.op_seconds = rates.op_seconds;
+    measured.move_seconds.resize(plan.instrs.size());
+    for (const auto* lane : {&plan.lanes[1], &plan.lanes[2]}) {
+      double before = 0;
+      for (const InstrId id : *lane) {
+        measured.move_seconds[index_of(id)] = end_of(run, id) - std::max(start_of(run, id), before);
+        before = end_of(run, id);
+      }
+    }
+    EXPECT_NEAR(simulate(plan, layout, measured).seconds, run.seconds, 1e-6 * run.seconds);
+  });
+}
+
+TEST(Simulate, RunsThatFollowEachOtherSettleAndNoneIsShorterThanItsOps) {
+  for_each_plan([](const Plan& plan, const Layout& layout, const StepRates& rates) {
+    const std::vector<PlannedRun> runs(4, {&plan, &rates});
+    const std::vector<Timeline> timelines = simulate_runs(runs, layout);
+    const Timeline steady = simulate_steady(plan, layout, rates);
+    const double tolerance = 1e-9 * steady.seconds;
+    for (const Timeline& timeline : timelines) {
+      EXPECT_NEAR(timeline.seconds, timeline.compute_seconds + timeline.stalled_seconds, tolerance);
+    }
+    EXPECT_NEAR(steady.seconds, timelines.back().seconds, 0.01 * steady.seconds);
+    EXPECT_LE(timelines.front().seconds, simulate(plan, layout, rates).seconds + tolerance);
   });
 }
 
