@@ -10,7 +10,37 @@
 namespace spillway {
 namespace {
 
-std::string json_of(const PlanReport& r) {
+constexpr double day_seconds = 86400;
+constexpr double year_days = 365.25;
+
+// Bytes written to the spill directories in a day of training.
+double written_a_day(const PlanReport& r) {
+  return static_cast<double>(r.disk_write_bytes_per_step) / r.prediction->step_seconds * day_seconds;
+}
+
+double years_of_life(const PlanReport& r, double disk_tbw) { return disk_tbw * 1e12 / written_a_day(r) / year_days; }
+
+void add_prediction(nlohmann::ordered_json& json, const PlanReport& r, double disk_tbw) {
+  const StepPrediction& p = *r.prediction;
+  json["step_seconds"] = p.step_seconds;
+  json["tokens_per_second"] = static_cast<double>(r.tokens_per_step) / p.step_seconds;
+  json["lower_bound_seconds"] = p.lower_bound_seconds;
+  json["compute_seconds"] = p.compute_seconds;
+  json["disk_seconds"] = p.disk_seconds;
+  json["stall_seconds"] = p.stall_seconds;
+  json["bottleneck"] = p.bottleneck;
+  json["phases"] = nlohmann::ordered_json::array();
+  for (const PhaseRow& row : p.phases)
+    json["phases"].push_back(
+        {{"phase", row.phase}, {"compute_seconds", row.compute_seconds}, {"wait_seconds", row.wait_seconds}});
+  json["levers"] = nlohmann::ordered_json::array();
+  for (const Lever& lever : p.levers) json["levers"].push_back({{"what", lever.what}, {"speedup", lever.speedup}});
+  if (r.total_steps > 0) json["run_seconds"] = p.step_seconds * static_cast<double>(r.total_steps);
+  json["disk_written_bytes_per_day"] = written_a_day(r);
+  if (disk_tbw > 0 && r.disk_write_bytes_per_step > 0) json["disk_life_years"] = years_of_life(r, disk_tbw);
+}
+
+std::string json_of(const PlanReport& r, double disk_tbw) {
   nlohmann::ordered_json json = {
       {"fits", r.fits},
       {"budget_bytes", r.budget_bytes},
@@ -30,31 +60,57 @@ std::string json_of(const PlanReport& r) {
   for (const PlacementRow& row : r.placement)
     json["placement"].push_back(
         {{"what", row.what}, {"bytes", row.bytes}, {"memory_bytes", row.memory_bytes}, {"disk_bytes", row.disk_bytes}});
-  if (r.prediction) {
-    json["step_seconds"] = r.prediction->step_seconds;
-    json["lower_bound_seconds"] = r.prediction->lower_bound_seconds;
-    json["compute_seconds"] = r.prediction->compute_seconds;
-    json["disk_seconds"] = r.prediction->disk_seconds;
-    json["stall_seconds"] = r.prediction->stall_seconds;
-    json["bottleneck"] = r.prediction->bottleneck;
-    json["second_disk_speedup"] = r.prediction->second_disk_speedup;
-  }
+  json["links"] = nlohmann::ordered_json::array();
+  for (const LinkRow& row : r.links)
+    json["links"].push_back({{"what", row.what}, {"read_bytes", row.read_bytes}, {"write_bytes", row.write_bytes}});
+  json["peak_by_tag"] = nlohmann::ordered_json::array();
+  for (const MemoryRow& row : r.memory)
+    json["peak_by_tag"].push_back({{"what", row.what}, {"bytes", row.bytes}, {"waste_bytes", row.waste_bytes}});
+  if (r.prediction) add_prediction(json, r, disk_tbw);
   if (!r.fits) json["advice"] = r.advice;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }
 
-std::string text_of(const StepPrediction& p, std::int64_t tokens) {
-  std::string text = fmt::format("\n{:<24}{:>10.3f} s, {:.1f} tokens/s\n", "step, predicted", p.step_seconds,
-                                 static_cast<double>(tokens) / p.step_seconds);
-  text += fmt::format("{:<24}{:>10.3f} s, the plan reaches {:.0f}% of it\n", "lower bound", p.lower_bound_seconds,
-                      100 * p.lower_bound_seconds / p.step_seconds);
-  text += fmt::format("{:<24}{:>10.3f} s computing, {:.3f} s of disk, {:.3f} s waiting for the disk\n", "of which",
-                      p.compute_seconds, p.disk_seconds, p.stall_seconds);
-  return text + fmt::format("{:<24}{:>12}; a second disk like it: {:.2f}x\n", "bottleneck", p.bottleneck,
-                            p.second_disk_speedup);
+std::string duration(double seconds) {
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
+  if (seconds < 3 * day_seconds) return fmt::format("{:.1f} h", seconds / 3600);
+  return fmt::format("{:.1f} days", seconds / day_seconds);
 }
 
-std::string text_of(const PlanReport& r) {
+std::string prediction_text(const PlanReport& r, double disk_tbw) {
+  const StepPrediction& p = *r.prediction;
+  std::string text = fmt::format("\n{:<24}{:>12}{:>12}{:>12}\n", "a step, predicted", "in all", "computing", "waiting");
+  const auto row = [&](std::string_view what, double compute, double wait) {
+    text += fmt::format("{:<24}{:>10.3f} s{:>10.3f} s{:>10.3f} s\n", what, compute + wait, compute, wait);
+  };
+  double computing = 0;
+  double waiting = 0;
+  for (const PhaseRow& phase : p.phases) {
+    row("  " + phase.phase, phase.compute_seconds, phase.wait_seconds);
+    computing += phase.compute_seconds;
+    waiting += phase.wait_seconds;
+  }
+  row("step", computing, waiting);
+  text += fmt::format("{:<24}{:>12.1f}\n", "tokens/s", static_cast<double>(r.tokens_per_step) / p.step_seconds);
+  text += fmt::format("{:<24}{:>10.3f} s of computing, {:.3f} s of disk; the plan reaches {:.0f}%\n", "lower bound",
+                      p.compute_seconds, p.disk_seconds, 100 * p.lower_bound_seconds / p.step_seconds);
+  text += fmt::format("{:<24}{:>12}", "bottleneck", p.bottleneck);
+  for (const Lever& lever : p.levers)
+    text += fmt::format("{}{}: {:.2f}x", &lever == &p.levers.front() ? "\n  with " : "; ", lever.what, lever.speedup);
+  text += '\n';
+  const std::int64_t steps = r.total_steps > 0 ? r.total_steps : 1000;
+  text += fmt::format("{:<24}{:>12}\n", fmt::format("{} steps", steps),
+                      duration(p.step_seconds * static_cast<double>(steps)));
+  if (r.disk_write_bytes_per_step == 0) return text;
+  text +=
+      fmt::format("{:<24}{:>12} a day", "written to disk", format_bytes(static_cast<std::int64_t>(written_a_day(r))));
+  if (disk_tbw > 0)
+    text += fmt::format("; {:.1f} years until {:.0f} TB are written", years_of_life(r, disk_tbw), disk_tbw);
+  return text + '\n';
+}
+
+std::string text_of(const PlanReport& r, double disk_tbw) {
   std::string text = fmt::format("{:.1f} M parameters, {}, {} tokens a step, {} steps\n\n",
                                  static_cast<double>(r.parameters) / 1e6, r.dtype, r.tokens_per_step, r.total_steps);
   text += fmt::format("{:<24}{:>12}{:>12}{:>12}\n", "", "in all", "in memory", "on disk");
@@ -66,14 +122,21 @@ std::string text_of(const PlanReport& r) {
   text += fmt::format("{:<24}{:>12}\n", "smallest that works", format_budget(r.min_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "nothing on disk from", format_budget(r.in_memory_bytes));
   if (r.fits)
-    text += fmt::format("{:<24}{:>12} read, {} written, {} of it state\n", "disk, each step",
-                        format_bytes(r.disk_read_bytes_per_step), format_bytes(r.disk_write_bytes_per_step),
-                        format_bytes(r.disk_state_write_bytes_per_step));
-  if (r.prediction) text += text_of(*r.prediction, r.tokens_per_step);
+    text += fmt::format("{:<24}{:>12} read, {} written\n", "disk, each step", format_bytes(r.disk_read_bytes_per_step),
+                        format_bytes(r.disk_write_bytes_per_step));
+  for (const LinkRow& row : r.links)
+    text += fmt::format("{:<24}{:>12} read, {} written\n", "  " + row.what, format_bytes(row.read_bytes),
+                        format_bytes(row.write_bytes));
+  if (!r.memory.empty()) text += fmt::format("\n{:<24}{:>12}{:>12}\n", "memory at its peak", "", "page ends");
+  for (const MemoryRow& row : r.memory) {
+    const std::string waste = row.waste_bytes > 0 ? format_bytes(row.waste_bytes) : "";
+    text += fmt::format("{:<24}{:>12}{:>12}\n", "  " + row.what, format_bytes(row.bytes), waste);
+  }
+  if (r.prediction) text += prediction_text(r, disk_tbw);
   return text + (r.fits ? "\nfits\n" : "\ndoes not fit\n");
 }
 
-ExitCode plan(TrainArguments& arguments, bool json, bool predict) {
+ExitCode plan(TrainArguments& arguments, bool json, bool predict, double disk_tbw) {
   const TrainOptions& options = arguments.read();
   if (arguments.print_config_wanted()) {
     print(arguments.config_text());
@@ -82,7 +145,7 @@ ExitCode plan(TrainArguments& arguments, bool json, bool predict) {
   validate(options, TrainUse::plan);
   const PlanReport report = run_plan(options, predict || !options.trace.empty());
   print_notes(report.notes);
-  print(json ? json_of(report) : text_of(report));
+  print(json ? json_of(report, disk_tbw) : text_of(report, disk_tbw));
   if (report.fits) return ExitCode::ok;
   throw DoesNotFit("{}", report.advice);
 }
@@ -94,9 +157,13 @@ Verb add_plan(CLI::App& app) {
   auto arguments = std::make_shared<TrainArguments>(*verb);
   auto json = std::make_shared<bool>(false);
   verb->add_flag("--json", *json, "print one JSON object");
-  auto predict = std::make_shared<bool>(false);
-  verb->add_flag("--predict", *predict, "measure this machine for some seconds and predict the time of a step");
-  return {verb, [arguments, json, predict] { return plan(*arguments, *json, *predict); }};
+  auto predict = std::make_shared<bool>(true);
+  verb->add_flag("--predict,!--no-predict", *predict, "predict the time of a step [true]");
+  auto disk_tbw = std::make_shared<double>(0);
+  verb->add_option("--disk-tbw", *disk_tbw, "terabytes that the disk is rated for: say how long it will last")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("NUMBER");
+  return {verb, [arguments, json, predict, disk_tbw] { return plan(*arguments, *json, *predict, *disk_tbw); }};
 }
 
 }  // namespace spillway

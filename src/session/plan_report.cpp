@@ -1,11 +1,9 @@
 #include "base/bytes.h"
 #include "base/error.h"
-#include "session/known_machine.h"
-#include "session/run_catalog.h"
+#include "formats/machine_file.h"
+#include "session/prediction.h"
 #include "session/session.h"
 #include "session/setup.h"
-#include "sim/op_rates.h"
-#include "sim/simulate.h"
 
 namespace spillway {
 namespace {
@@ -36,42 +34,22 @@ std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
   return rows;
 }
 
-// Beside the trace of the run, which has the same tracks.
-void write_predicted_trace(const TrainingSetup& setup, const Timeline& timeline) {
-  constexpr std::array<std::string_view, 1> names{"train"};
-  const Catalog catalog = catalog_of(setup.planned, setup.model.state(), names);
-  write_trace_file(setup.options.trace, catalog,
-                   events_of(setup.planned.plans.front(), 0, setup.planned.layout, timeline),
-                   {"spillway plan, predicted", 1});
-}
-
-StepPrediction predict_step(TrainingSetup& setup) {
-  const Plan& plan = setup.planned.plans.front();
-  const Layout& layout = setup.planned.layout;
-  const KnownMachine machine = know_machine(setup.options.machine, setup.choices, setup.planned.programs, setup.kernels,
-                                            layout.page_bytes, plan.pages * layout.page_bytes);
-  StepRates rates = step_rates(*setup.planned.programs.front(), machine.rates, machine.disk);
-  const Timeline timeline = simulate(plan, layout, rates);
-  if (!setup.options.trace.empty()) write_predicted_trace(setup, timeline);
-  StepPrediction prediction;
-  prediction.step_seconds = timeline.seconds;
-  prediction.lower_bound_seconds = timeline.lower_bound_seconds();
-  prediction.compute_seconds = timeline.compute_seconds;
-  prediction.disk_seconds = timeline.disk_seconds;
-  prediction.stall_seconds = timeline.stalled_seconds;
-  prediction.bottleneck = std::string(timeline.bottleneck());
-  rates.read_bytes_per_second *= 2;
-  rates.write_bytes_per_second *= 2;
-  rates.mixed_bytes_per_second *= 2;
-  prediction.second_disk_speedup = timeline.seconds / simulate(plan, layout, rates).seconds;
-  return prediction;
+// A machine file says what `auto` stands for, where it says it.
+TrainOptions on_its_machine(TrainOptions options) {
+  if (options.machine.empty()) return options;
+  const MachineRates rates = read_machine(options.machine);
+  if (options.memory_bytes == 0 && rates.memory_bytes > 0) {
+    options.memory_bytes = rates.memory_bytes - std::max(rates.memory_bytes / 10, 256 * mib);
+  }
+  if (options.threads == 0) options.threads = rates.threads;
+  return options;
 }
 
 }  // namespace
 
 PlanReport run_plan(const TrainOptions& options, bool predict) {
   validate(options, TrainUse::plan);
-  TrainingSetup setup(options);
+  TrainingSetup setup(on_its_machine(options));
   const PlannedPrograms& planned = setup.planned;
   PlanReport report;
   report.fits = planned.fits();
@@ -90,6 +68,8 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.disk_state_write_bytes_per_step = disk_writes(planned.plans.front(), planned.layout).state_bytes;
     report.work = describe(setup.work.choice);
     report.placement = placement_of(setup);
+    report.links = links_of(setup);
+    report.memory = memory_of(setup);
     if (predict) report.prediction = predict_step(setup);
   } else {
     report.advice = refusal(planned, training_advice);

@@ -31,7 +31,33 @@ struct PlacementRow {
   std::int64_t disk_bytes = 0;
 };
 
-// A step in virtual time, from rates measured a moment ago.
+// A step's traffic with the disk.
+struct LinkRow {
+  std::string what = {};  // "state", "activations and gradients"
+  std::int64_t read_bytes = 0;
+  std::int64_t write_bytes = 0;
+};
+
+// What memory holds when most of it is in use.
+struct MemoryRow {
+  std::string what = {};  // "weights", "activations", …, "unused"
+  std::int64_t bytes = 0;
+  std::int64_t waste_bytes = 0;  // of these: ends of pages with nothing on them
+};
+
+struct PhaseRow {
+  std::string phase = {};  // "forward", "head", "backward", "update"
+  double compute_seconds = 0;
+  double wait_seconds = 0;
+};
+
+// What one change would give, in tokens a second against those of the plan.
+struct Lever {
+  std::string what = {};  // "a second disk"
+  double speedup = 1;
+};
+
+// A step in virtual time, in the midst of many, from the rates of a machine.
 struct StepPrediction {
   double step_seconds = 0;
   double lower_bound_seconds = 0;  // the larger of the next two
@@ -39,7 +65,8 @@ struct StepPrediction {
   double disk_seconds = 0;
   double stall_seconds = 0;     // computing waits for the disk
   std::string bottleneck = {};  // "compute" or "disk"
-  double second_disk_speedup = 1;
+  std::vector<PhaseRow> phases = {};
+  std::vector<Lever> levers = {};
 };
 
 struct PlanReport {
@@ -57,13 +84,15 @@ struct PlanReport {
   std::int64_t total_steps = 0;
   std::string dtype = {};
   std::vector<PlacementRow> placement = {};
+  std::vector<LinkRow> links = {};
+  std::vector<MemoryRow> memory = {};
   std::optional<StepPrediction> prediction = {};
   std::vector<std::string> notes = {};
   std::string advice = {};  // when it does not fit: one sentence with the smallest budget and what to change
 };
 
-// Does not throw DoesNotFit: `fits` says it. `predict` measures this machine for some seconds and simulates the step;
-// with options.trace it writes what it simulated there.
+// Does not throw DoesNotFit: `fits` says it. `predict` simulates the step, on the machine of the options or on this
+// one, of which it measures what the cache does not know; with options.trace it writes what it simulated there.
 PlanReport run_plan(const TrainOptions& options, bool predict = false);
 
 struct ProbeReport {

@@ -46,7 +46,6 @@ std::int64_t sequence_length_of(const TrainOptions& options, const ModelConfig& 
 
 // Beyond these a plan alone would take gigabytes.
 constexpr std::int64_t most_tokens_in_a_micro_batch = std::int64_t{1} << 20;
-constexpr std::int64_t most_micro_batches = 4096;
 
 StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) {
   const StepShape shape{options.per_device_train_batch_size, sequence_length_of(options, config),

@@ -20,6 +20,8 @@
 
 namespace spillway {
 
+inline constexpr std::int64_t most_micro_batches = 4096;  // of a step
+
 // How a verb runs: the choices that `auto` and 0 stand for.
 struct RunChoices {
   DType dtype = DType::f32;

@@ -93,6 +93,52 @@ TEST_F(Verbs, PlanAnswersForAMachineGivenByAFewNumbers) {
   EXPECT_NEAR(compute_seconds("4e9"), slow / 4, 1e-9 * slow);
 }
 
+TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
+  ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
+  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e6}]})");
+  const std::vector<std::string> asked{
+      "plan",        "--model",   path("larger"),       "--data",     path("data.txt"),
+      "--dtype",     "f32",       "--max-seq-len",      "16",         "--gradient-accumulation-steps",
+      "4",           "--machine", path("machine.json"), "--disk-tbw", "100",
+      "--max-steps", "7"};
+  const auto plan = [&](const std::string& memory) {
+    std::vector<std::string> arguments = asked;
+    arguments.insert(arguments.end(), {"--memory", memory, "--json"});
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const auto wide = plan("2GiB");
+  const auto tight = plan(std::to_string(wide.at("min_memory_bytes").get<std::int64_t>()));
+  for (const auto& json : {wide, tight}) {
+    double seconds = 0;
+    for (const auto& phase : json.at("phases")) {
+      seconds += phase.at("compute_seconds").get<double>() + phase.at("wait_seconds").get<double>();
+    }
+    const auto step = json.at("step_seconds").get<double>();
+    EXPECT_NEAR(seconds, step, 1e-6 * step);
+    EXPECT_GE(step, json.at("lower_bound_seconds").get<double>() * (1 - 1e-9));
+    EXPECT_NEAR(json.at("run_seconds").get<double>(), 7 * step, 1e-6 * step);
+    std::int64_t peak = 0;
+    for (const auto& row : json.at("peak_by_tag")) {
+      peak += row.at("bytes").get<std::int64_t>();
+      EXPECT_LE(row.at("waste_bytes"), row.at("bytes")) << row;
+    }
+    EXPECT_EQ(peak, json.at("peak_memory_bytes").get<std::int64_t>());
+  }
+  EXPECT_EQ(wide.at("levers").size(), 1U);  // neither memory nor a disk helps where nothing moves
+  EXPECT_FALSE(wide.contains("disk_life_years"));
+  EXPECT_EQ(tight.at("bottleneck"), "disk");
+  std::int64_t written = 0;
+  for (const auto& row : tight.at("links")) written += row.at("write_bytes").get<std::int64_t>();
+  EXPECT_EQ(written, tight.at("disk_write_bytes_per_step").get<std::int64_t>());
+  EXPECT_GT(tight.at("disk_life_years").get<double>(), 0);
+  for (const auto& lever : tight.at("levers")) {
+    if (lever.at("what") != "a second disk") continue;
+    EXPECT_NEAR(lever.at("speedup").get<double>(), 2, 0.2);
+  }
+}
+
 TEST_F(Verbs, InitAsksForSpaceBeforeItWrites) {
   expect_refused(init({"--hidden-size", "1048576", "--vocab-size", "2147483647", path("big")}), "free", 4);
 }

@@ -1,0 +1,178 @@
+#include "session/prediction.h"
+
+#include <algorithm>
+#include <array>
+
+#include "session/run_catalog.h"
+#include "sim/op_rates.h"
+#include "sim/simulate.h"
+
+namespace spillway {
+namespace {
+
+double tokens_per_second(const StepShape& shape, double seconds) {
+  return static_cast<double>(shape.tokens() * shape.micro_batches) / seconds;
+}
+
+// Compute and waiting by phase, in the order in which the phases begin.
+std::vector<PhaseRow> phases_of(const Plan& plan, const Program& program, const Timeline& timeline) {
+  std::vector<PhaseRow> rows;
+  double free = 0;
+  for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::compute)]) {
+    const std::string phase(name_of(program.ops[index_of(plan.instrs[index_of(id)].op)].label.phase));
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const PhaseRow& known) { return known.phase == phase; });
+    if (row == rows.end()) row = rows.insert(rows.end(), {phase, 0, 0});
+    row->wait_seconds += timeline.starts[index_of(id)] - free;
+    row->compute_seconds += timeline.ends[index_of(id)] - timeline.starts[index_of(id)];
+    free = timeline.ends[index_of(id)];
+  }
+  return rows;
+}
+
+void double_disk(StepRates& rates) {
+  rates.read_bytes_per_second *= 2;
+  rates.write_bytes_per_second *= 2;
+  rates.mixed_bytes_per_second *= 2;
+}
+
+// A step with other options on the same machine, and its tokens a second; 0 when it does not fit.
+double tokens_per_second_with(const TrainOptions& options, const KnownMachine& machine) {
+  const TrainingSetup setup(options);
+  if (!setup.planned.fits()) return 0;
+  const StepRates rates = step_rates(*setup.planned.programs.front(), machine.rates, machine.disk);
+  return tokens_per_second(setup.shape,
+                           simulate_steady(setup.planned.plans.front(), setup.planned.layout, rates).seconds);
+}
+
+// What else could be bought or asked for, with tokens a second against those of the plan.
+std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& machine, const StepRates& rates,
+                             double step_seconds) {
+  const Plan& plan = setup.planned.plans.front();
+  const Layout& layout = setup.planned.layout;
+  std::vector<Lever> levers;
+  StepRates other = rates;
+  for (double& seconds : other.op_seconds) seconds /= 2;
+  levers.push_back({"twice the compute", step_seconds / simulate_steady(plan, layout, other).seconds});
+  if (plan.traffic.read_bytes + plan.traffic.write_bytes == 0) return levers;
+  other = rates;
+  double_disk(other);
+  levers.push_back({"a second disk", step_seconds / simulate_steady(plan, layout, other).seconds});
+  const double now = tokens_per_second(setup.shape, step_seconds);
+  TrainOptions options = setup.options;
+  options.memory_bytes = setup.choices.budget_bytes;
+  options.gradient_accumulation_steps *= 2;
+  if (2 * setup.shape.micro_batches <= most_micro_batches)
+    levers.push_back({"twice the batch", tokens_per_second_with(options, machine) / now});
+  options.gradient_accumulation_steps = setup.options.gradient_accumulation_steps;
+  options.memory_bytes *= 2;
+  levers.push_back({"twice the memory", tokens_per_second_with(options, machine) / now});
+  std::erase_if(levers, [](const Lever& lever) { return lever.speedup == 0; });
+  return levers;
+}
+
+// Beside the trace of the run, which has the same tracks.
+void write_predicted_trace(const TrainingSetup& setup, const Timeline& timeline) {
+  constexpr std::array<std::string_view, 1> names{"train"};
+  const Catalog catalog = catalog_of(setup.planned, setup.model.state(), names);
+  write_trace_file(setup.options.trace, catalog,
+                   events_of(setup.planned.plans.front(), 0, setup.planned.layout, timeline),
+                   {"spillway plan, predicted", 1});
+}
+
+// Pages in use as a plan begins and ends stays, in the order of its instructions, by tag.
+class PagesByTag {
+ public:
+  PagesByTag(const Plan& plan, const Layout& layout, const std::vector<MemoryTag>& tags)
+      : plan_(plan), layout_(layout), tags_(tags), ending_(plan.instrs.size()) {
+    std::vector<std::size_t> ends(plan.stays.size(), 0);
+    for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
+      for (const StayId stay : plan.instrs[i].stays) ends[index_of(stay)] = i;
+    }
+    for (const StayId stay : plan.exit.stays) ends[index_of(stay)] = plan.instrs.size();
+    for (std::size_t s = 0; s < ends.size(); ++s) {
+      if (ends[s] < plan.instrs.size()) ending_[ends[s]].push_back(static_cast<StayId>(s));
+    }
+  }
+
+  // When most pages are in use.
+  std::vector<MemoryRow> peak() {
+    std::vector<MemoryRow> most = now_;
+    std::int64_t peak = -1;
+    for (const StayId id : plan_.entry.stays) change(id, 1);
+    for (std::size_t i = 0; i < plan_.instrs.size(); ++i) {
+      for (const StayId id : plan_.instrs[i].begins) change(id, 1);
+      if (used_ > peak) most = now_;
+      peak = std::max(peak, used_);
+      for (const StayId id : ending_[i]) change(id, -1);
+    }
+    return most;
+  }
+
+ private:
+  void change(StayId id, std::int64_t sign) {
+    const Stay& stay = plan_.stays[index_of(id)];
+    const std::int64_t bytes = std::ssize(stay.pages) * layout_.page_bytes;
+    MemoryRow& row = now_[static_cast<std::size_t>(tags_[index_of(stay.bundle)])];
+    row.bytes += sign * bytes;
+    row.waste_bytes += sign * (bytes - layout_.bundles[index_of(stay.bundle)].bytes);
+    used_ += sign * bytes;
+  }
+
+  const Plan& plan_;
+  const Layout& layout_;
+  const std::vector<MemoryTag>& tags_;
+  std::vector<std::vector<StayId>> ending_;  // by instruction
+  std::vector<MemoryRow> now_ = std::vector<MemoryRow>(memory_tag_count);
+  std::int64_t used_ = 0;
+};
+
+}  // namespace
+
+std::vector<LinkRow> links_of(const TrainingSetup& setup) {
+  const Plan& plan = setup.planned.plans.front();
+  std::vector<LinkRow> rows{{"state", 0, 0}, {"activations and gradients", 0, 0}};
+  for (const Instr& instr : plan.instrs) {
+    if (instr.kind != Instr::Kind::read && instr.kind != Instr::Kind::write) continue;
+    const Bundle& bundle = setup.planned.layout.bundles[index_of(plan.stays[index_of(instr.stays.front())].bundle)];
+    LinkRow& row = rows[bundle.state ? 0 : 1];
+    (instr.kind == Instr::Kind::read ? row.read_bytes : row.write_bytes) += bundle.bytes;
+  }
+  return rows;
+}
+
+std::vector<MemoryRow> memory_of(const TrainingSetup& setup) {
+  const PlannedPrograms& planned = setup.planned;
+  const std::vector<MemoryTag> tags = bundle_tags(planned, setup.model.state());
+  std::vector<MemoryRow> rows = PagesByTag(planned.plans.front(), planned.layout, tags).peak();
+  std::int64_t unused = planned.peak_memory_bytes() - planned.machine.fixed_bytes;
+  for (std::size_t tag = 0; tag < rows.size(); ++tag) {
+    rows[tag].what = name_of(static_cast<MemoryTag>(tag));
+    unused -= rows[tag].bytes;
+  }
+  rows[static_cast<std::size_t>(MemoryTag::unused)].bytes = unused;
+  rows.insert(rows.begin(), {"process, kernels, plan", planned.machine.fixed_bytes, 0});
+  return rows;
+}
+
+StepPrediction predict_step(TrainingSetup& setup) {
+  const Plan& plan = setup.planned.plans.front();
+  const Layout& layout = setup.planned.layout;
+  const Program& program = *setup.planned.programs.front();
+  const KnownMachine machine = know_machine(setup.options.machine, setup.choices, setup.planned.programs, setup.kernels,
+                                            layout.page_bytes, plan.pages * layout.page_bytes);
+  const StepRates rates = step_rates(program, machine.rates, machine.disk);
+  const Timeline timeline = simulate_steady(plan, layout, rates);
+  if (!setup.options.trace.empty()) write_predicted_trace(setup, timeline);
+  StepPrediction prediction;
+  prediction.step_seconds = timeline.seconds;
+  prediction.lower_bound_seconds = timeline.lower_bound_seconds();
+  prediction.compute_seconds = timeline.compute_seconds;
+  prediction.disk_seconds = timeline.disk_seconds;
+  prediction.stall_seconds = timeline.stalled_seconds;
+  prediction.bottleneck = std::string(timeline.bottleneck());
+  prediction.phases = phases_of(plan, program, timeline);
+  prediction.levers = levers_of(setup, machine, rates, timeline.seconds);
+  return prediction;
+}
+
+}  // namespace spillway

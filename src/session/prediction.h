@@ -1,0 +1,17 @@
+// What `spillway plan` says of a plan on a machine: its step in virtual time, and what would make it faster.
+#pragma once
+
+#include "session/known_machine.h"
+#include "session/session.h"
+#include "session/setup.h"
+
+namespace spillway {
+
+// Bytes of a step's moves, and the pages in use when most are, by what they hold.
+std::vector<LinkRow> links_of(const TrainingSetup& setup);
+std::vector<MemoryRow> memory_of(const TrainingSetup& setup);
+
+// Measures what is not known of this machine; see know_machine. With options.trace it writes what it simulated there.
+StepPrediction predict_step(TrainingSetup& setup);
+
+}  // namespace spillway
