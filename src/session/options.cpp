@@ -117,6 +117,10 @@ std::vector<Option> options_of(TrainOptions& o) {
        &o.allow_numeric_change},
       {"trace", run_group, "write a trace of the last steps to this file, for Perfetto or chrome://tracing", &o.trace},
       {"trace_steps", run_group, "steps that the trace keeps", &o.trace_steps, {.least = 1, .most = 1000}},
+      {"report_to", run_group, "tensorboard: write event files; or none", &o.report_to,
+       one_of({"tensorboard", "none"})},
+      {"logging_dir", run_group, "folder of the event files, of this run alone; default: OUTPUT_DIR/runs",
+       &o.logging_dir},
   };
   add_machine_rows(rows, o);
   rows.push_back(

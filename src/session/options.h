@@ -40,8 +40,10 @@ struct TrainOptions {
   std::vector<std::string> eval_data;
   std::int64_t eval_steps = 0;  // 0: once, after the last step
   std::int64_t logging_steps = 1;
-  std::string trace;             // file for a trace of the last steps
-  std::int64_t trace_steps = 5;  // that it keeps
+  std::string trace;                      // file for a trace of the last steps
+  std::int64_t trace_steps = 5;           // that it keeps
+  std::string report_to = "tensorboard";  // or none
+  std::string logging_dir;                // of the event files; empty: output_dir/runs
 
   std::int64_t save_steps = 0;        // commit every so many steps; 0: as often as costs little; -1: never
   std::int64_t save_total_limit = 1;  // commits kept

@@ -20,6 +20,7 @@
 #include "sim/op_rates.h"
 #include "telemetry/metrics.h"
 #include "telemetry/run_watch.h"
+#include "telemetry/tensorboard_file.h"
 
 namespace spillway {
 namespace {
@@ -77,6 +78,7 @@ class TrainingRun {
                       state_.step);
     open_executor();
     MetricsFile metrics(std::filesystem::path(options_.output_dir) / "metrics.jsonl", state_.step);
+    open_events();
     watch_.end(RunPhase::load);
     observer().started(summary());
     watch_.begin(RunPhase::train);
@@ -84,6 +86,7 @@ class TrainingRun {
       StepRecord record = train_step(state_.step);
       if (evaluation_is_due(record.step)) record.eval_loss = evaluate();
       metrics.write(record);
+      if (events_) events_->write(record);
       observer().step(record);
       checkpoints_.after_step(*executor_, state_);
     }
@@ -97,6 +100,13 @@ class TrainingRun {
   }
 
   TrainObserver& observer() { return watch_.observer(); }
+
+  void open_events() {
+    if (options_.report_to != "tensorboard") return;
+    std::filesystem::path folder = options_.logging_dir;
+    if (folder.empty()) folder = std::filesystem::path(options_.output_dir) / "runs";
+    events_.emplace(folder, state_.step + 1);
+  }
 
   WatchOptions watch_options() const {
     WatchOptions watch;
@@ -336,6 +346,7 @@ class TrainingRun {
   std::optional<Executor> executor_;
   std::optional<BatchFeed> feed_;
   std::optional<BatchFeed> eval_feed_;
+  std::optional<TensorBoardFile> events_;
 };
 
 }  // namespace
