@@ -79,6 +79,11 @@ class Executor {
   // that were never written are zero. Throws DeviceError.
   void visit_piece(PieceId piece, bool changes, const std::function<void(std::byte* data)>& visit);
 
+  // Drains, and writes what in memory is newer than its copy on disk; it stays in memory. Throws DeviceError.
+  void write_residents();
+  // Before anything is in memory: the state is what these slots hold, by bundle. Takes over their holds.
+  void adopt(const SlotSnapshot& snapshot);
+
   // Between runs: the slots that hold the newest version on disk of every state bundle, each held once more. What is in
   // memory may be newer.
   SlotSnapshot snapshot() const;

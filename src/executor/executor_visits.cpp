@@ -62,6 +62,25 @@ void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
   if (kind == IoRequest::Kind::read) verify_slots(bundle);
 }
 
+void Executor::write_residents() {
+  drain();
+  end_visit(0);
+  for (auto& [bundle, held] : in_memory_) {
+    if (!held.dirty) continue;
+    write_out(bundle);
+    held.dirty = false;
+  }
+}
+
+void Executor::adopt(const SlotSnapshot& snapshot) {
+  SPILLWAY_CHECK(in_memory_.empty() && visits_.empty(), "{} bundles are in memory", in_memory_.size());
+  for (std::size_t b = 0; b < snapshot.bundles(); ++b) {
+    const auto slots = snapshot.of(b);
+    bundle_slots_[b].assign(slots.begin(), slots.end());
+    on_disk_[b] = !slots.empty();
+  }
+}
+
 SlotSnapshot Executor::snapshot() const {
   SlotSnapshot snapshot;
   for (std::int32_t b = 0; b < layout_.state_bundles; ++b) snapshot.add(bundle_slots_[static_cast<std::size_t>(b)]);

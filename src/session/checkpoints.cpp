@@ -1,62 +1,331 @@
 #include "session/checkpoints.h"
 
+#include <algorithm>
+#include <set>
+
+#include "base/bytes.h"
 #include "base/error.h"
-#include "session/run_folder.h"
 
 namespace spillway {
+namespace {
 
-void RunCheckpoints::claim() { claim_output(setup_.options, false); }
+constexpr std::int64_t run_text_bytes = 64 * kib;  // of a RunState as JSON, with room
 
-std::unique_ptr<PortableSource> RunCheckpoints::newest_export() {
-  for (const ExportFolder& folder : exports_in(setup_.options.output_dir)) {
-    if (!folder.full) continue;
-    try {
-      return std::make_unique<PortableSource>(folder.path, setup_.model);
-    } catch (const Error& error) {
-      observer_.note(fmt::format("passed over {}: {}", folder.path.string(), error.what()));
-    }
+// What a commit writes that the step does not: state that stays in memory.
+std::int64_t extra_commit_bytes(const Layout& layout, const Plan& plan) {
+  std::set<BundleId> written;
+  for (const Instr& instr : plan.instrs) {
+    if (instr.kind == Instr::Kind::write) written.insert(plan.stays[index_of(instr.stays.front())].bundle);
   }
-  return nullptr;
+  std::int64_t bytes = 0;
+  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
+    if (!written.contains(static_cast<BundleId>(b))) bytes += layout.bundles[static_cast<std::size_t>(b)].bytes;
+  }
+  return bytes;
 }
 
-void RunCheckpoints::take(std::unique_ptr<PortableSource> source, const std::string& name, const RunState& now) {
-  for (const std::string& note : check_resumable(source->run(), now, setup_.options.allow_numeric_change, name))
+std::int64_t state_bytes(const Layout& layout) {
+  std::int64_t bytes = 0;
+  for (std::int32_t b = 0; b < layout.state_bundles; ++b) bytes += layout.bundles[static_cast<std::size_t>(b)].bytes;
+  return bytes;
+}
+
+bool same_directories(const StoreRecord& record, const std::vector<std::filesystem::path>& directories) {
+  if (record.directories.size() != directories.size()) return false;
+  for (std::size_t i = 0; i < directories.size(); ++i) {
+    std::error_code error;
+    if (!std::filesystem::equivalent(record.directories[i], directories[i], error)) return false;
+  }
+  return true;
+}
+
+void remove_store(const StoreRecord& record) {
+  if (const auto set = find_slot_set(record)) remove_slot_set(*set);
+}
+
+}  // namespace
+
+// --- Before the run ---
+
+void RunCheckpoints::claim() {
+  std::error_code error;
+  if (std::filesystem::is_directory(output_dir(), error)) lock_ = FolderLock(output_dir());
+  const std::vector<StoreRecord> records = read_store_records(output_dir());
+  claim_output(setup_.options, !records.empty());
+  if (!lock_.held()) lock_ = FolderLock(output_dir());
+  for (const StoreRecord& record : records) older_.push_back({record, nullptr, {}});
+  // A process that was killed between making files and noting them leaves some that nothing names.
+  for (const SlotSet& set : find_slot_sets({output_dir()})) {
+    const bool noted = std::any_of(records.begin(), records.end(), [&](const auto& r) { return r.run == set.run; });
+    if (!noted) remove_slot_set(set);
+  }
+}
+
+void RunCheckpoints::open_stores() {
+  for (Opened& store : older_) {
+    const std::optional<SlotSet> set = find_slot_set(store.record);
+    if (!set) {
+      observer_.note(fmt::format("passed over run {}: its slot files are gone", store.record.run.text()));
+      continue;
+    }
+    store.slots = open_store(*set);
+    store.catalogue = read_catalogue(*store.slots);
+    for (const std::string& sentence : store.catalogue.passed_over) observer_.note("passed over " + sentence);
+  }
+}
+
+// The newest commit of all stores.
+void RunCheckpoints::find_commit() {
+  for (const Opened& store : older_) {
+    if (!store.slots) continue;
+    std::vector<std::string> passed_over;
+    auto commit = newest_commit(store.slots, store.catalogue, passed_over);
+    for (const std::string& sentence : passed_over) observer_.note("passed over " + sentence);
+    if (commit && (!found_ || commit->run.step > found_->run.step)) found_ = std::move(commit);
+  }
+}
+
+void RunCheckpoints::go_on_from(const RunState& then, const std::string& name, const RunState& now) {
+  for (const std::string& note : check_resumable(then, now, setup_.options.allow_numeric_change, name))
     observer_.note(note);
   begin_ = now;
-  begin_.step = source->run().step;
-  begin_.sequences = source->run().sequences;
-  begin_.products = source->run().products;
-  source_ = std::move(source);
+  begin_.step = then.step;
+  begin_.sequences = then.sequences;
+  begin_.products = then.products;
   observer_.note(fmt::format("going on after step {}, from {}", begin_.step, name));
+}
+
+void RunCheckpoints::take_export(std::unique_ptr<PortableSource> source, const std::filesystem::path& folder,
+                                 const RunState& now) {
+  go_on_from(source->run(), folder.string(), now);
+  found_export_ = std::move(source);
+  found_.reset();
+}
+
+// The newest export beyond this step that can be read.
+bool RunCheckpoints::take_newest_export(std::int64_t step, const RunState& now) {
+  for (const ExportFolder& folder : exports_in(output_dir())) {
+    if (!folder.full || folder.step <= step) continue;
+    std::unique_ptr<PortableSource> source;
+    try {
+      source = std::make_unique<PortableSource>(folder.path, setup_.model);
+    } catch (const Error& error) {
+      observer_.note(fmt::format("passed over {}: {}", folder.path.string(), error.what()));
+      continue;
+    }
+    take_export(std::move(source), folder.path, now);
+    return true;
+  }
+  return false;
 }
 
 void RunCheckpoints::find(const RunState& now) {
   begin_ = now;
   const std::string& wanted = setup_.options.resume_from_checkpoint;
   if (wanted == "none") return;
-  if (wanted != "auto") return take(std::make_unique<PortableSource>(wanted, setup_.model), wanted, now);
-  if (auto source = newest_export()) {
-    const std::string name =
-        (std::filesystem::path(setup_.options.output_dir) / export_name(source->run().step)).string();
-    take(std::move(source), name, now);
-  }
+  open_stores();
+  if (wanted != "auto") return take_export(std::make_unique<PortableSource>(wanted, setup_.model), wanted, now);
+  find_commit();
+  if (take_newest_export(found_ ? found_->run.step : 0, now)) return;
+  if (found_) return go_on_from(found_->run, fmt::format("the commit of step {}", found_->run.step), now);
+  if (!older_.empty()) observer_.note(fmt::format("{} holds no commit yet; starting anew", output_dir().string()));
 }
 
-void RunCheckpoints::restore(Executor& executor) {
-  restore_state(executor, setup_.planned.layout, setup_.model.state(), *source_);
-  source_ = nullptr;
+bool RunCheckpoints::adopts() const {
+  if (!found_ || pace_->never()) return false;
+  const auto store =
+      std::find_if(older_.begin(), older_.end(), [&](const Opened& s) { return s.slots == found_->slots; });
+  return same_directories(store->record, setup_.choices.spill_dirs);
 }
+
+void RunCheckpoints::make_store(const CommitSlots& needed) {
+  try {
+    slots_ = std::make_shared<SlotStore>(SlotStoreOptions{.directories = setup_.choices.spill_dirs,
+                                                          .slot_bytes = setup_.planned.layout.page_bytes,
+                                                          .slot_count = needed.slots,
+                                                          .reserved_slots = needed.reserved,
+                                                          .keep = true});
+  } catch (const DeviceError& error) {
+    throw DeviceError("{}; of this, commits take a part: save_steps: -1 makes none", error.what());
+  }
+  record_ = {slots_->run(), setup_.choices.spill_dirs};
+  std::vector<StoreRecord> records{*record_};
+  for (const Opened& store : older_) records.push_back(store.record);
+  write_store_records(output_dir(), records);
+}
+
+std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots() {
+  const Layout& layout = setup_.planned.layout;
+  const TrainOptions& options = setup_.options;
+  pace_.emplace(options.save_steps, extra_commit_bytes(layout, setup_.planned.plans.front()), state_bytes(layout));
+  observer_.note(pace_->describe());
+  if (pace_->never()) return nullptr;
+  CommitSpace space;
+  space.retained_commits = options.save_total_limit;
+  space.leases = options.export_steps > 0 ? 1 : 0;
+  space.manifest_bytes = manifest_bytes_bound(setup_.model.state(), layout, run_text_bytes);
+  space.slack_bytes = default_commit_slack_bytes(layout);
+  const CommitSlots needed = commit_slots_for(layout, setup_.planned.plans, space);
+  if (adopts()) adopted_ = snapshot_of(found_->manifest, *found_->slots, setup_.model.state(), layout);
+  if (!adopted_) {
+    make_store(needed);
+    return slots_;
+  }
+  const auto store =
+      std::find_if(older_.begin(), older_.end(), [&](const Opened& s) { return s.slots == found_->slots; });
+  slots_ = store->slots;
+  catalogue_ = std::move(store->catalogue);
+  record_ = store->record;
+  older_.erase(store);
+  slots_->grow(needed.slots, needed.reserved);
+  return slots_;
+}
+
+void RunCheckpoints::adopt(Executor& executor) {
+  if (adopted_) executor.adopt(*adopted_);
+}
+
+bool RunCheckpoints::restore(Executor& executor) {
+  if (adopted_) return true;
+  if (found_) {
+    CommitSource source(*found_->slots, found_->manifest);
+    restore_state(executor, setup_.planned.layout, setup_.model.state(), source);
+  } else if (found_export_) {
+    restore_state(executor, setup_.planned.layout, setup_.model.state(), *found_export_);
+    found_export_ = nullptr;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void RunCheckpoints::start(Executor& executor) {
+  executor_ = &executor;
+  if (!slots_) return;
+  CommitterOptions options;
+  options.retained_commits = setup_.options.save_total_limit;
+  options.on_durable = [this](const CommitReport& report) {
+    commit_seconds_ = report.seconds;
+    durable_step_ = report.entry.step;
+  };
+  committer_ = std::make_unique<Committer>(setup_.model.state(), setup_.planned.layout, *slots_, catalogue_, options);
+  if (found_ && found_->slots == slots_) {
+    if (!catalogue_.commits.empty() && catalogue_.commits.back().entry.generation > found_->entry.generation)
+      committer_->forget_after(found_->entry.generation);
+    durable_step_ = found_->run.step;
+  }
+  found_.reset();
+}
+
+// --- During the run ---
 
 bool RunCheckpoints::export_is_due(std::int64_t step) const {
   return setup_.options.export_steps > 0 && step % setup_.options.export_steps == 0;
 }
 
-void RunCheckpoints::after_step(Executor& executor, const RunState& state) {
-  if (!export_is_due(state.step)) return;
-  ExecutorSource source(executor, setup_.model.state());
+void RunCheckpoints::after_step(const RunState& state, bool commit_wanted) {
+  const bool exports = export_is_due(state.step);
+  if (!committer_) {
+    if (exports) export_now(state);
+    return;
+  }
+  follow_commits();
+  if (exports) {  // of this very step, so whatever is under way is waited for
+    committer_->wait();
+    follow_commits();
+    if (export_) export_->wait();
+    follow_export();
+    commit(state);
+    export_of_ = state;
+    return;
+  }
+  // The commit to be exported must not be dropped before its export holds it.
+  if (export_of_) return;
+  if (pace_->is_due(state.step, now_seconds(), committer_->busy()) || commit_wanted) commit(state);
+}
+
+void RunCheckpoints::commit(const RunState& state) {
+  executor_->write_residents();
+  pace_->begun(now_seconds());
+  committer_->submit({executor_->snapshot(), {state.step, json_of(state)}});
+}
+
+void RunCheckpoints::follow_commits() {
+  committer_->check();
+  pace_->durable(commit_seconds_);
+  if (durable_step_ >= 0 && !older_.empty()) drop_older_stores();
+  follow_export();
+  if (pace_->postponed() == 0 || told_postponed_ > 0) return;
+  told_postponed_ = pace_->postponed();
+  observer_.note("commits are spaced out: the disk makes one durable more slowly than a step takes");
+}
+
+void RunCheckpoints::follow_export() {
+  if (export_ && export_->done()) {
+    export_->wait();
+    observer_.note(
+        fmt::format("exported step {} to {}", export_->step(), (output_dir() / export_name(export_->step())).string()));
+    export_ = nullptr;
+  }
+  if (!export_of_ || durable_step_ < export_of_->step || export_) return;
+  const std::vector<CommitEntry> commits = committer_->commits();
+  const auto entry =
+      std::find_if(commits.begin(), commits.end(), [&](const auto& c) { return c.step == export_of_->step; });
+  if (entry == commits.end()) return;  // about to be there
   const ExportFrom from{setup_.model, &setup_.planned.layout, setup_.folder, setup_.files};
-  write_export(source, from, setup_.options.save_only_model ? nullptr : &state,
-               std::filesystem::path(setup_.options.output_dir) / export_name(state.step));
+  export_ =
+      std::make_unique<BackgroundExport>(slots_, committer_->lease(entry->generation), from, *export_of_,
+                                         setup_.options.save_only_model, output_dir() / export_name(export_of_->step));
+  export_of_.reset();
+}
+
+void RunCheckpoints::export_now(const RunState& state) {
+  ExecutorSource source(*executor_, setup_.model.state());
+  const ExportFrom from{setup_.model, &setup_.planned.layout, setup_.folder, setup_.files};
+  write_export(source, from, setup_.options.save_only_model ? nullptr : &state, output_dir() / export_name(state.step));
+}
+
+void RunCheckpoints::drop_older_stores() {
+  for (Opened& store : older_) {
+    store.slots = nullptr;  // unlocks
+    remove_store(store.record);
+  }
+  older_.clear();
+  write_store_records(output_dir(), {*record_});
+}
+
+// --- At the end ---
+
+std::string RunCheckpoints::stop(const RunState& state) {
+  if (!committer_)
+    return fmt::format("stopped after step {}; nothing is committed, since save_steps is -1", state.step);
+  if (state.step == 0) return "stopped before the first step";
+  committer_->wait();
+  if (durable_step_ != state.step) commit(state);
+  committer_->wait();
+  follow_commits();
+  if (export_) export_->wait();
+  follow_export();
+  return fmt::format("stopped after step {}, which is committed; the same command goes on from there", state.step);
+}
+
+void RunCheckpoints::finish() {
+  executor_ = nullptr;
+  if (committer_) {
+    committer_->wait();
+    follow_commits();
+    if (export_) export_->wait();
+    follow_export();
+  }
+  committer_ = nullptr;
+  slots_ = nullptr;
+  for (Opened& store : older_) {
+    store.slots = nullptr;
+    remove_store(store.record);
+  }
+  older_.clear();
+  if (record_) remove_store(*record_);
+  write_store_records(output_dir(), {});
 }
 
 }  // namespace spillway

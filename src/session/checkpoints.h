@@ -1,12 +1,21 @@
-// What a training run saves and how it goes on: the output folder, the search for something to resume, exports.
+// What a training run saves and how it goes on: the output folder, the search for something to resume, commits in the
+// background, exports.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "checkpoint/committer.h"
+#include "plan/commit_slots.h"
+#include "session/background_export.h"
+#include "session/commit_pace.h"
 #include "session/portable.h"
-#include "session/run_state.h"
+#include "session/run_folder.h"
+#include "session/run_store.h"
 #include "session/setup.h"
 #include "telemetry/observer.h"
 
@@ -17,29 +26,77 @@ class RunCheckpoints {
   // Both outlive this.
   RunCheckpoints(const TrainingSetup& setup, TrainObserver& observer) : setup_(setup), observer_(observer) {}
 
-  // Takes the output folder. Throws UserError.
+  // Takes the output folder, and what commits an earlier run left. Throws UserError, also when another process has it.
   void claim();
   // Looks for what to go on from, given what the run is. Tells the observer what was passed over, and why, and what has
   // changed. Throws UserError when the run may not go on from it.
   void find(const RunState& now);
   // Where the run begins: at 0, or where it was stopped. After find.
-  bool resumes() const { return source_ != nullptr; }
   const RunState& begin() const { return begin_; }
-  // Fills the state of the executor from what was found.
-  void restore(Executor& executor);
 
-  // After a step, of which `state` is the end.
-  void after_step(Executor& executor, const RunState& state);
+  // The slots of the run, for the executor; null when nothing is kept. Throws DeviceError when the disk has no room.
+  std::shared_ptr<SlotStore> prepare_slots();
+  // Before anything is in the executor's memory: takes over the slots of the commit, where they serve as they are.
+  void adopt(Executor& executor);
+  // Otherwise fills the executor's state from what was found; false when there is nothing, and the caller loads a
+  // model.
+  bool restore(Executor& executor);
+  // Before the first step.
+  void start(Executor& executor);
+
+  // After a step, of which `state` is the end: commits and exports when they are due, or when `commit_wanted`.
+  void after_step(const RunState& state, bool commit_wanted);
+  // The run stops here: commits, and waits until everything is durable. Returns a sentence for the user.
+  std::string stop(const RunState& state);
+  // The model is written: ends exports and commits, and drops the executor's slots, which it must not use any more.
+  void finish();
 
  private:
-  std::unique_ptr<PortableSource> newest_export();
-  void take(std::unique_ptr<PortableSource> source, const std::string& name, const RunState& now);
+  using SteadyClock = std::chrono::steady_clock;
+
+  void open_stores();
+  void find_commit();
+  void take_export(std::unique_ptr<PortableSource> source, const std::filesystem::path& folder, const RunState& now);
+  bool take_newest_export(std::int64_t step, const RunState& now);
+  void go_on_from(const RunState& then, const std::string& name, const RunState& now);
+  bool adopts() const;
+  void make_store(const CommitSlots& needed);
+  void commit(const RunState& state);
+  void follow_commits();
+  void drop_older_stores();
   bool export_is_due(std::int64_t step) const;
+  void export_now(const RunState& state);
+  void follow_export();
+  std::filesystem::path output_dir() const { return setup_.options.output_dir; }
+  double now_seconds() const { return std::chrono::duration<double>(SteadyClock::now() - started_).count(); }
 
   const TrainingSetup& setup_;
   TrainObserver& observer_;
+  const SteadyClock::time_point started_ = SteadyClock::now();
+  FolderLock lock_;
+
+  struct Opened {
+    StoreRecord record;
+    std::shared_ptr<SlotStore> slots;
+    OpenedCatalogue catalogue;
+  };
+  std::vector<Opened> older_;  // stores of earlier runs, the newest first
+  std::optional<FoundCommit> found_;
+  std::unique_ptr<PortableSource> found_export_;
+  std::optional<SlotSnapshot> adopted_;  // the slots of found_, when the run goes on in them
   RunState begin_;
-  std::unique_ptr<StateSource> source_;
+
+  Executor* executor_ = nullptr;
+  std::shared_ptr<SlotStore> slots_;  // of this run
+  OpenedCatalogue catalogue_;         // of slots_, when it was adopted
+  std::optional<StoreRecord> record_;
+  std::optional<CommitPace> pace_;
+  std::atomic<std::int64_t> durable_step_{-1};
+  std::atomic<double> commit_seconds_{0};
+  std::int64_t told_postponed_ = 0;
+  std::optional<RunState> export_of_;  // its commit was made, and is to be exported once it is durable
+  std::unique_ptr<Committer> committer_;
+  std::unique_ptr<BackgroundExport> export_;
 };
 
 }  // namespace spillway

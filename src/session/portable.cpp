@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "session/folder_checksums.h"
 
 namespace spillway {
 namespace {
@@ -123,6 +124,14 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+// Throws UserError with the first fault.
+void require_sound(const std::filesystem::path& folder) {
+  const std::vector<std::string> faults = verify_checksums(folder);
+  if (faults.empty()) return;
+  throw UserError("{}{}", faults.front(),
+                  faults.size() == 1 ? "" : fmt::format(", and {} more faults", faults.size() - 1));
+}
+
 }  // namespace
 
 std::string export_name(std::int64_t step) { return fmt::format("checkpoint-{}", step); }
@@ -135,6 +144,7 @@ void write_export(StateSource& source, const ExportFrom& from, const RunState* r
     write_file_atomically(folder.path() / run_state_name, json_of(*run));
   }
   save_model(source, from.model, from.layout, from.folder, from.files, folder.path(), pace);
+  write_checksums(folder.path());
   folder.keep();
 }
 
@@ -150,7 +160,8 @@ std::int64_t export_bytes(const ExportFrom& from, bool with_optimizer) {
 }
 
 PortableSource::PortableSource(const std::filesystem::path& folder, const Model& model)
-    : run_(parse_run_state(read_small_file(folder / run_state_name, state_limit_bytes),
+    : checked_((require_sound(folder), true)),
+      run_(parse_run_state(read_small_file(folder / run_state_name, state_limit_bytes),
                            (folder / run_state_name).string())),
       model_(model),
       folder_(folder),

@@ -37,7 +37,8 @@ std::int64_t export_bytes(const ExportFrom& from, bool with_optimizer);
 // A full export that is to be resumed from.
 class PortableSource final : public StateSource {
  public:
-  // Opens and checks the folder against the model: UserError names what is missing or has another shape.
+  // Opens the folder and checks every byte against its checksum, and the tensors against the model: UserError names
+  // what is not as it was written, missing, or has another shape.
   PortableSource(const std::filesystem::path& folder, const Model& model);
 
   const RunState& run() const { return run_; }
@@ -46,6 +47,7 @@ class PortableSource final : public StateSource {
  private:
   void read_masters(std::size_t parameter, std::int64_t begin, std::int64_t count);
 
+  bool checked_;  // first: nothing is opened before it
   RunState run_;
   const Model& model_;
   ModelFolder folder_;

@@ -1,11 +1,18 @@
 #include "session/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 
 #include "base/error.h"
 #include "session/portable.h"
+#include "session/run_store.h"
 #include "telemetry/metrics.h"
 
 namespace spillway {
@@ -33,7 +40,7 @@ std::int64_t step_of(const std::string& name) {
 
 // The first file of a finished model or, in a folder that is no run's, of anything that a model folder has.
 std::string in_the_way(const fs::path& dir) {
-  const bool of_a_run = is_there(dir / "metrics.jsonl");  // the first file that a run makes
+  const bool of_a_run = is_there(dir / "metrics.jsonl") || is_there(dir / store_record_name);  // its first files
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
@@ -55,6 +62,19 @@ void remove_half_written(const fs::path& dir) {
 }
 
 }  // namespace
+
+FolderLock::FolderLock(const fs::path& folder)
+    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) throw UserError("{}: cannot be opened: {}", folder.string(), std::strerror(errno));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;  // where locks are unknown: none
+  ::close(std::exchange(descriptor_, -1));
+  throw UserError("output_dir: another run is going on in {}; wait for its end, or name another directory",
+                  folder.string());
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 std::vector<ExportFolder> exports_in(const fs::path& output_dir) {
   std::vector<ExportFolder> exports;

@@ -4,11 +4,33 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "session/options.h"
 
 namespace spillway {
+
+// The folder locked, so that a second run in it is refused; free again when the process ends, however it ends.
+// Move-only.
+class FolderLock {
+ public:
+  FolderLock() = default;
+  // Throws UserError when another process holds it.
+  explicit FolderLock(const std::filesystem::path& folder);
+  FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock();
+  bool held() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_ = -1;
+};
 
 struct ExportFolder {
   std::int64_t step = 0;

@@ -15,7 +15,7 @@ namespace spillway {
 namespace {
 
 // Other values would read other data, or other bits of it.
-constexpr std::array must_stay{"max_seq_len", "dtype", "seed", "shuffle", "tile_elements"};
+constexpr std::array must_stay{"max_seq_len", "dtype", "seed", "shuffle", "tile_elements", "moments"};
 // Others change how training goes on, which a user may want.
 constexpr std::array worth_a_note{"learning_rate",
                                   "lr_scheduler_type",

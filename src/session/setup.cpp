@@ -74,6 +74,18 @@ Cut cut_of(const TrainOptions& options) {
   return cut;
 }
 
+// A manifest being made, by piece.
+std::int64_t commit_bytes(const State& state) { return std::ssize(state.pieces()) * 256; }
+
+// What an export holds at once: a slot, a piece in three forms, and a block being checked.
+std::int64_t export_staging_bytes(const State& state) {
+  std::int64_t largest = 0;
+  for (std::size_t p = 0; p < state.pieces().size(); ++p)
+    largest = std::max(largest,
+                       state.bytes_of(static_cast<PieceId>(p)) / size_of(state.tensor(state.pieces()[p].tensor).dtype));
+  return 8 * mib + 12 * largest;
+}
+
 }  // namespace
 
 RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t memory_bytes,
@@ -143,6 +155,7 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   machine.budget_bytes = choices.budget_bytes;
   machine.fixed_bytes = fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size);
   if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
+  machine.fixed_bytes += choices.reserved_bytes;
   machine.page_bytes = planned.layout.page_bytes;
   const std::int64_t smallest = smallest_pages(planned.layout);
   std::int64_t in_memory = 0;
@@ -221,6 +234,8 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
       model(config.model, choices.dtype, Purpose::training, cut_of(given), moments_of(given)) {
   for (const std::string& note : config.notes) notes.push_back(note);
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
+  if (given.save_steps >= 0) choices.reserved_bytes += commit_bytes(model.state());
+  if (given.export_steps > 0) choices.reserved_bytes += export_staging_bytes(model.state());
   if (!given.eval_data.empty()) {
     StepShape one = shape;
     one.micro_batches = 1;

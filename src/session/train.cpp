@@ -18,6 +18,7 @@
 #include "session/session.h"
 #include "session/setup.h"
 #include "sim/op_rates.h"
+#include "store/checksum.h"
 #include "telemetry/metrics.h"
 #include "telemetry/run_watch.h"
 #include "telemetry/tensorboard_file.h"
@@ -82,20 +83,27 @@ class TrainingRun {
     watch_.end(RunPhase::load);
     observer().started(summary());
     watch_.begin(RunPhase::train);
+    checkpoints_.start(*executor_);
     while (state_.step < total_steps_ && control_.stop == 0) {
       StepRecord record = train_step(state_.step);
       if (evaluation_is_due(record.step)) record.eval_loss = evaluate();
       metrics.write(record);
       if (events_) events_->write(record);
       observer().step(record);
-      checkpoints_.after_step(*executor_, state_);
+      checkpoints_.after_step(state_, control_.commit.exchange(false));
     }
     executor_->drain();
     watch_.end(RunPhase::train);
-    if (state_.step == total_steps_) save();
+    const bool complete = state_.step == total_steps_;
+    if (complete) {
+      save();
+    } else {
+      observer().note(checkpoints_.stop(state_));
+    }
     executor_.reset();  // and its memory, before the trace takes some
+    if (complete) checkpoints_.finish();
     write_run_trace();
-    observer().finished({state_.step == total_steps_ ? options_.output_dir : std::string(), state_.step,
+    observer().finished({complete ? options_.output_dir : std::string(), state_.step,
                          std::chrono::duration<double>(SteadyClock::now() - start).count(), peak_rss_bytes()});
   }
 
@@ -136,6 +144,8 @@ class TrainingRun {
     state.data_tokens = tokens_ ? tokens_->count() : 0;
     state.data_hash = tokens_ ? fmt::format("{:016x}", tokens_->hash()) : "";
     state.numeric_key = numeric_key();
+    const std::string text = dump(plan(training_program), setup_.planned.layout, setup_.training.program);
+    state.plan_hash = fmt::format("{:016x}", checksum_of(std::as_bytes(std::span(text))));
     return state;
   }
 
@@ -177,6 +187,7 @@ class TrainingRun {
     execution.poison = options_.poison;
     execution.huge_pages = options_.huge_pages;
     execution.delay_seed = static_cast<std::uint64_t>(options_.delay_seed);
+    execution.slots = checkpoints_.prepare_slots();
     execution.io.allow_uring = options_.allow_uring;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
     execution.recorder = watch_.recorder();
@@ -188,12 +199,10 @@ class TrainingRun {
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
     observer().note(executor_->describe_io());
     observer().note("products: " + matmul_numeric_key());
+    checkpoints_.adopt(*executor_);
     executor_->settle(plan(training_program), plan(training_program).entry);
-    if (checkpoints_.resumes()) {
-      checkpoints_.restore(*executor_);
-    } else {
+    if (!checkpoints_.restore(*executor_))
       load_weights(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files);
-    }
     const ModelConfig& config = setup_.config.model;
     set_frequencies(*executor_, training_program, setup_.training.inverse_frequencies, config);
     set_input(*executor_, training_program, setup_.training.max_norm, static_cast<float>(options_.max_grad_norm));

@@ -10,7 +10,9 @@
 #include "golden/model_folder.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
+#include "session/checkpoint_verbs.h"
 #include "session/session.h"
+#include "store/slot_file.h"
 
 namespace spillway {
 namespace {
@@ -60,7 +62,7 @@ class EqualResume : public testing::TestWithParam<std::string> {
     options_.piece_elements = 65536;
     options_.page_size_bytes = 16384;
     options_.output_dir = (scratch_ / "whole").string();
-    smallest_bytes_ = run_plan(options_).min_memory_bytes;
+    smallest_bytes_ = run_plan(options_).min_memory_bytes + (std::int64_t{4} << 20);  // earlier runs of this process
     options_.memory_bytes = std::int64_t{1} << 30;
     RecordingObserver observer;
     run_train(options_, observer);
@@ -121,6 +123,94 @@ TEST_P(EqualResume, AnExportWithoutTheOptimizerIsNothingToResumeFrom) {
   options_.output_dir = (scratch_ / "second").string();
   RecordingObserver observer;
   EXPECT_THROW(run_train(options_, observer), UserError);
+}
+
+TEST_P(EqualResume, FromCommitsUnderOtherBudgetsThreeTimesOver) {
+  options_.output_dir = (scratch_ / "run").string();
+  options_.save_steps = 1;
+  options_.memory_bytes = smallest_bytes_;
+  part(options_, 1, 2);
+  options_.memory_bytes = std::int64_t{1} << 30;
+  options_.threads = 1;
+  part(options_, 3, 4);
+  options_.memory_bytes = smallest_bytes_ + (smallest_bytes_ >> 3);
+  options_.page_size_bytes = 8192;  // no slot serves as it is
+  options_.piece_elements = 131072;
+  part(options_, 5, 7);
+  std::filesystem::create_directory(scratch_ / "elsewhere");
+  options_.spill_dir = {(scratch_ / "elsewhere").string()};
+  options_.threads = 2;
+  part(options_, 8, 0);
+  EXPECT_EQ(bytes_of(scratch_ / "run/model.safetensors"), weights_);
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "elsewhere")) << "nothing is left of a run that ended well";
+}
+
+TEST_P(EqualResume, AnExportOfARunIsThatOfAStoppedOne) {
+  options_.output_dir = (scratch_ / "run").string();
+  options_.save_steps = 1;
+  options_.export_steps = 3;
+  options_.memory_bytes = smallest_bytes_ + (std::int64_t{32} << 20);
+  part(options_, 1, 0);
+  options_.export_steps = 0;
+  options_.output_dir = (scratch_ / "stopped").string();
+  part(options_, 1, 6);
+  EXPECT_EQ(export_checkpoint(scratch_ / "stopped", -1, scratch_ / "six", false), 6);
+  for (const char* const name : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(bytes_of(scratch_ / "six" / name), bytes_of(scratch_ / "run/checkpoint-6" / name)) << name;
+}
+
+TEST_P(EqualResume, ASecondRunInTheFolderIsRefused) {
+  options_.output_dir = (scratch_ / "run").string();
+  struct Second final : RecordingObserver {
+    explicit Second(const TrainOptions& given) : options(given) {}
+    void step(const StepRecord&) override {
+      RecordingObserver other;
+      EXPECT_THROW(run_train(options, other), UserError);
+      ++refused;
+    }
+    const TrainOptions& options;
+    int refused = 0;
+  } observer(options_);
+  run_train(options_, observer);
+  EXPECT_EQ(observer.refused, total_steps);
+  EXPECT_EQ(bytes_of(scratch_ / "run/model.safetensors"), weights_);
+}
+
+// The slot files of the run, which lie in its folder.
+std::vector<std::filesystem::path> slot_files(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".slots") files.push_back(entry.path());
+  }
+  return files;
+}
+
+TEST_P(EqualResume, AFlippedBitIsFoundWhereverItMatters) {
+  options_.output_dir = (scratch_ / "run").string();
+  options_.save_steps = 1;
+  options_.memory_bytes = smallest_bytes_;
+  part(options_, 1, 3);
+  const auto files = slot_files(scratch_ / "run");
+  ASSERT_EQ(files.size(), 1U);
+  ASSERT_TRUE(verify_checkpoints(scratch_ / "run").sound());
+  const auto flip = [&](std::int64_t at) {
+    std::fstream file(files.front(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const int byte = file.get();
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ 1));
+  };
+  const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(files.front()));
+  int found = 0;
+  for (std::int64_t at = slot_file_head_bytes + 5; at < bytes; at += bytes / 40) {
+    flip(at);
+    const CheckpointReport report = verify_checkpoints(scratch_ / "run");
+    found += report.sound() ? 0 : 1;
+    flip(at);
+  }
+  EXPECT_GT(found, 5) << "at least a share of the slots holds the commit";
+  EXPECT_TRUE(verify_checkpoints(scratch_ / "run").sound());
+  part(options_, 4, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, EqualResume, testing::Values("f32", "bf16"),

@@ -1,0 +1,199 @@
+#include "session/checkpoint_verbs.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "checkpoint/committer.h"
+#include "formats/hf_config.h"
+#include "session/folder_checksums.h"
+#include "session/portable.h"
+#include "session/run_folder.h"
+#include "session/run_store.h"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct OpenStore {
+  StoreRecord record;
+  SlotSet set;
+  std::shared_ptr<SlotStore> slots;
+  OpenedCatalogue catalogue;
+};
+
+void require_run(const fs::path& dir) {
+  std::error_code error;
+  if (!fs::is_directory(dir, error)) throw UserError("{} is not a folder", dir.string());
+  if (read_store_records(dir).empty() && exports_in(dir).empty())
+    throw UserError("{} holds no checkpoints; name the output folder of a run", dir.string());
+}
+
+// The stores of the folder. Those that cannot be opened are told in `notes`, where there is one.
+std::vector<OpenStore> open_stores(const fs::path& dir, std::vector<std::string>* notes) {
+  std::vector<OpenStore> stores;
+  for (const StoreRecord& record : read_store_records(dir)) {
+    try {
+      const std::optional<SlotSet> set = find_slot_set(record);
+      if (!set) throw UserError("the slot files of run {} are gone", record.run.text());
+      OpenStore store{record, *set, open_store(*set), {}};
+      store.catalogue = read_catalogue(*store.slots);
+      if (notes != nullptr)
+        notes->insert(notes->end(), store.catalogue.passed_over.begin(), store.catalogue.passed_over.end());
+      stores.push_back(std::move(store));
+    } catch (const Error& error) {
+      if (notes == nullptr) throw;
+      notes->emplace_back(error.what());
+    }
+  }
+  return stores;
+}
+
+std::int64_t bytes_of(const Manifest& manifest) {
+  std::int64_t bytes = 0;
+  for (const ManifestGroup& group : manifest.groups) bytes += group.extents > 0 ? group.bytes : 0;
+  return bytes;
+}
+
+std::int64_t bytes_in(const fs::path& folder) {
+  std::int64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.is_regular_file(error)) bytes += static_cast<std::int64_t>(entry.file_size(error));
+  }
+  return bytes;
+}
+
+std::int64_t unix_seconds_of(const fs::path& path) {
+  std::error_code error;
+  const auto time = fs::last_write_time(path, error);
+  if (error) return 0;
+  const auto system = std::chrono::file_clock::to_sys(time);
+  return std::chrono::duration_cast<std::chrono::seconds>(system.time_since_epoch()).count();
+}
+
+CheckpointRow row_of(const OpenStore& store, const CommitEntry& entry, bool verify) {
+  CheckpointRow row;
+  row.step = entry.step;
+  row.unix_seconds = entry.unix_seconds;
+  row.where = store.set.paths.front().string();
+  try {
+    const Manifest manifest = read_manifest(*store.slots, entry);
+    row.bytes = bytes_of(manifest);
+    if (verify) row.faults = verify_commit(*store.slots, manifest).faults;
+  } catch (const Error& error) {
+    row.faults.emplace_back(error.what());
+  }
+  return row;
+}
+
+CheckpointRow row_of(const ExportFolder& folder, bool verify) {
+  CheckpointRow row;
+  row.kind = CheckpointRow::Kind::export_folder;
+  row.step = folder.step;
+  row.full = folder.full;
+  row.bytes = bytes_in(folder.path);
+  row.unix_seconds = unix_seconds_of(folder.path);
+  row.where = folder.path.string();
+  try {
+    if (verify) row.faults = verify_checksums(folder.path);
+  } catch (const Error& error) {
+    row.faults.emplace_back(error.what());
+  }
+  return row;
+}
+
+CheckpointReport report_of(const fs::path& dir, bool verify) {
+  require_run(dir);
+  CheckpointReport report;
+  std::vector<OpenStore> stores;
+  try {
+    const FolderLock lock(dir);
+    stores = open_stores(dir, &report.notes);
+  } catch (const UserError&) {
+    report.notes.push_back(fmt::format("a run is going on in {}; its commits are not shown", dir.string()));
+  }
+  for (const OpenStore& store : stores) {
+    for (auto commit = store.catalogue.commits.rbegin(); commit != store.catalogue.commits.rend(); ++commit)
+      report.rows.push_back(row_of(store, commit->entry, verify));
+  }
+  for (const ExportFolder& folder : exports_in(dir)) report.rows.push_back(row_of(folder, verify));
+  std::stable_sort(report.rows.begin(), report.rows.end(),
+                   [](const auto& a, const auto& b) { return a.step > b.step; });
+  return report;
+}
+
+std::string option_of(const RunState& run, const std::string& key) {
+  const auto found = run.options.find(key);
+  if (found == run.options.end()) throw UserError("the commit of step {} does not say its {}", run.step, key);
+  return found->second;
+}
+
+}  // namespace
+
+bool CheckpointReport::sound() const {
+  return notes.empty() && std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.faults.empty(); });
+}
+
+CheckpointReport list_checkpoints(const fs::path& dir) { return report_of(dir, false); }
+CheckpointReport verify_checkpoints(const fs::path& dir) { return report_of(dir, true); }
+
+std::int64_t export_checkpoint(const fs::path& dir, std::int64_t step, const fs::path& to, bool only_model) {
+  require_run(dir);
+  std::error_code error;
+  if (fs::exists(to, error)) throw UserError("{} is there already; name another folder", to.string());
+  for (const OpenStore& store : open_stores(dir, nullptr)) {
+    for (auto commit = store.catalogue.commits.rbegin(); commit != store.catalogue.commits.rend(); ++commit) {
+      if (step >= 0 && commit->entry.step != step) continue;
+      const Manifest manifest = read_manifest(*store.slots, commit->entry);
+      const RunState run =
+          parse_run_state(manifest.facts.run, fmt::format("the commit of step {}", commit->entry.step));
+      const ModelFolder folder(option_of(run, "model"));
+      const HfConfig config = read_hf_config(folder.config_path());
+      const ModelFiles files(folder, config.model);
+      const DType dtype = option_of(run, "dtype") == "bf16" ? DType::bf16 : DType::f32;
+      const Model model(config.model, dtype, Purpose::training, Cut{},
+                        option_of(run, "moments") == "8bit" ? Moments::packed : Moments::f32);
+      CommitSource source(*store.slots, manifest);
+      write_export(source, {model, nullptr, folder, files}, only_model ? nullptr : &run, to);
+      return run.step;
+    }
+  }
+  if (step < 0) throw UserError("{} holds no commit to export", dir.string());
+  throw UserError("{} holds no commit of step {}; `spillway checkpoint list {}` shows what it holds", dir.string(),
+                  step, dir.string());
+}
+
+CheckpointReport prune_checkpoints(const fs::path& dir, std::int64_t keep) {
+  require_run(dir);
+  const FolderLock lock(dir);
+  CheckpointReport removed;
+  std::vector<StoreRecord> left = read_store_records(dir);
+  std::int64_t kept = 0;
+  for (OpenStore& store : open_stores(dir, nullptr)) {
+    const auto& commits = store.catalogue.commits;
+    const std::int64_t keeps = std::clamp<std::int64_t>(keep - kept, 0, std::ssize(commits));
+    kept += keeps;
+    for (std::int64_t c = std::ssize(commits) - keeps; c-- > 0;)
+      removed.rows.push_back(row_of(store, commits[static_cast<std::size_t>(c)].entry, false));
+    if (keeps > 0) {
+      Committer(State(), Layout(), *store.slots, store.catalogue, {}).prune(keeps);
+      continue;
+    }
+    store.slots = nullptr;
+    remove_slot_set(store.set);
+    std::erase_if(left, [&](const StoreRecord& record) { return record.run == store.record.run; });
+  }
+  write_store_records(dir, left);
+  kept = 0;
+  for (const ExportFolder& folder : exports_in(dir)) {
+    if (kept++ < keep) continue;
+    removed.rows.push_back(row_of(folder, false));
+    fs::remove_all(folder.path);
+  }
+  return removed;
+}
+
+}  // namespace spillway

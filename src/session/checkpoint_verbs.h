@@ -1,0 +1,41 @@
+// What `spillway checkpoint` does: the commits and exports of a run's folder, listed, checked, exported and dropped.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace spillway {
+
+struct CheckpointRow {
+  enum class Kind : std::uint8_t { commit, export_folder };
+  Kind kind = Kind::commit;
+  std::int64_t step = 0;
+  bool full = true;                 // it can be resumed from
+  std::int64_t bytes = 0;           // of what it holds
+  std::int64_t unix_seconds = 0;    // when it was made
+  std::string where = {};           // a folder, or the first slot file
+  std::vector<std::string> faults;  // what of it does not verify: file, tensor and offset
+};
+
+struct CheckpointReport {
+  std::vector<CheckpointRow> rows;  // the newest first
+  std::vector<std::string> notes;   // what could not be read at all
+  bool sound() const;
+};
+
+// All throw UserError when the folder is none of a run, or in use by one.
+
+// Reads headers and manifests, not the data. A run may be going on in the folder: then only its exports are listed.
+CheckpointReport list_checkpoints(const std::filesystem::path& output_dir);
+// Reads everything.
+CheckpointReport verify_checkpoints(const std::filesystem::path& output_dir);
+// Writes the newest commit, or that of `step`, as a folder. Returns its step.
+std::int64_t export_checkpoint(const std::filesystem::path& output_dir, std::int64_t step,
+                               const std::filesystem::path& to, bool only_model);
+// Removes all commits but the newest `keep`, and all exports but the newest `keep`. With `keep` 0 nothing is left to
+// resume from. Returns what was removed.
+CheckpointReport prune_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep);
+
+}  // namespace spillway

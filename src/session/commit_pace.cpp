@@ -1,0 +1,31 @@
+#include "session/commit_pace.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace spillway {
+
+CommitPace::CommitPace(std::int64_t save_steps, std::int64_t extra_bytes, std::int64_t state_bytes)
+    : save_steps_(save_steps),
+      is_free_(static_cast<double>(extra_bytes) <= free_share * static_cast<double>(state_bytes)) {}
+
+bool CommitPace::is_due(std::int64_t step, double now_seconds, bool busy) {
+  if (never()) return false;
+  bool due = is_free_ || last_seconds_ < 0 ||
+             now_seconds - last_seconds_ >= std::max(least_seconds, cost_seconds_ / busy_share);
+  if (save_steps_ > 0) due = step % save_steps_ == 0;
+  if (due && busy) ++postponed_;
+  return due && !busy;
+}
+
+std::string CommitPace::describe() const {
+  if (never()) return "nothing is committed (save_steps is -1)";
+  if (save_steps_ > 0) return fmt::format("commits after every {} steps", save_steps_);
+  if (is_free_) return "commits after every step, since the state goes to disk anyway";
+  return fmt::format(
+      "commits are spaced out to {:.0f}% of the time, at least {:.0f} s apart, since the state is in memory",
+      100 * busy_share, least_seconds);
+}
+
+}  // namespace spillway

@@ -1,0 +1,41 @@
+// When a run commits: as save_steps says, or, left to itself, as often as costs little; and never faster than the disk
+// makes commits durable. Decides nothing that changes a bit of the result.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace spillway {
+
+class CommitPace {
+ public:
+  // `extra_bytes`: what a commit writes beyond what the step writes anyway, of `state_bytes` in all.
+  CommitPace(std::int64_t save_steps, std::int64_t extra_bytes, std::int64_t state_bytes);
+
+  bool never() const { return save_steps_ < 0; }
+  // Whether to commit after this step, at this time on a steady clock. `busy`: the last commit is not durable yet.
+  bool is_due(std::int64_t step, double now_seconds, bool busy);
+  // A commit was begun at this time; it took so long to become durable.
+  void begun(double now_seconds) { last_seconds_ = now_seconds; }
+  void durable(double seconds) { cost_seconds_ = seconds; }
+  // Commits that were due while the one before was under way.
+  std::int64_t postponed() const { return postponed_; }
+  // "every step: the state is on disk anyway", for the user.
+  std::string describe() const;
+
+  // Left to itself, a commit that writes more than this share of the state is spaced out…
+  static constexpr double free_share = 0.05;
+  // …so that the disk is busy with commits for at most this share of the time…
+  static constexpr double busy_share = 0.02;
+  // …and that at most this much work is lost, where the disk is fast.
+  static constexpr double least_seconds = 10;
+
+ private:
+  std::int64_t save_steps_;
+  bool is_free_;
+  double last_seconds_ = -1;  // below 0: none yet
+  double cost_seconds_ = 0;
+  std::int64_t postponed_ = 0;
+};
+
+}  // namespace spillway

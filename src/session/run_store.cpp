@@ -1,0 +1,160 @@
+#include "session/run_store.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "formats/atomic_file.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t record_limit_bytes = mib;
+constexpr int lock_tries = 100;
+constexpr std::chrono::milliseconds between_tries{50};
+
+StoreRecord record_from(const nlohmann::json& json, const std::string& file) {
+  StoreRecord record;
+  const std::optional<RunId> run = RunId::parse(json.at("run").get<std::string>());
+  if (!run) throw UserError("{}: '{}' is not the id of a run", file, json.at("run").get<std::string>());
+  record.run = *run;
+  for (const auto& directory : json.at("directories")) record.directories.emplace_back(directory.get<std::string>());
+  return record;
+}
+
+// A piece by name and rows, and where it lies in its group.
+struct Lies {
+  std::int32_t group = 0;
+  std::int64_t row_end = 0;
+  std::int64_t offset_bytes = 0;
+};
+using PieceKey = std::pair<std::string_view, std::int64_t>;
+
+std::map<PieceKey, Lies> pieces_of(const Manifest& manifest) {
+  std::map<PieceKey, Lies> pieces;
+  for (const ManifestPiece& piece : manifest.pieces) {
+    pieces[{manifest.tensor_of(piece).name, piece.row_begin}] = {piece.group, piece.row_end, piece.offset_bytes};
+  }
+  return pieces;
+}
+
+// The group of the manifest that holds each bundle of the layout, -1 for those without committed pieces; nothing when
+// one is not a whole group.
+std::optional<std::vector<std::int32_t>> groups_of(const Manifest& manifest, const State& state, const Layout& layout) {
+  const std::map<PieceKey, Lies> pieces = pieces_of(manifest);
+  std::vector<std::int32_t> groups(static_cast<std::size_t>(layout.state_bundles), -1);
+  std::size_t committed = 0;
+  for (std::size_t p = 0; p < state.pieces().size(); ++p) {
+    const Piece& piece = state.pieces()[p];
+    const Tensor& tensor = state.tensor(piece.tensor);
+    if (!tensor.committed) continue;
+    ++committed;
+    const Place& place = layout.piece_places[p];
+    const auto found = pieces.find({tensor.name, piece.row_begin});
+    if (found == pieces.end()) return std::nullopt;
+    std::int32_t& group = groups[index_of(place.bundle)];
+    if (group < 0) group = found->second.group;
+    if (group != found->second.group || found->second.row_end != piece.row_end ||
+        found->second.offset_bytes != place.offset_bytes)
+      return std::nullopt;
+  }
+  if (committed != manifest.pieces.size()) return std::nullopt;
+  return groups;
+}
+
+}  // namespace
+
+std::vector<StoreRecord> read_store_records(const std::filesystem::path& output_dir) {
+  const std::filesystem::path path = output_dir / store_record_name;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return {};
+  std::vector<StoreRecord> records;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(read_small_file(path, record_limit_bytes));
+    for (const auto& record : json.at("stores")) records.push_back(record_from(record, path.string()));
+  } catch (const nlohmann::json::exception& fault) {
+    throw UserError("{}: does not say where the commits of the run are ({}); restore it, or remove it to start anew",
+                    path.string(), fault.what());
+  }
+  return records;
+}
+
+void write_store_records(const std::filesystem::path& output_dir, const std::vector<StoreRecord>& records) {
+  const std::filesystem::path path = output_dir / store_record_name;
+  if (records.empty()) {
+    std::error_code error;
+    std::filesystem::remove(path, error);
+    if (error) throw DeviceError("{}: cannot be removed: {}", path.string(), error.message());
+    return;
+  }
+  nlohmann::ordered_json stores = nlohmann::ordered_json::array();
+  for (const StoreRecord& record : records) {
+    nlohmann::ordered_json directories = nlohmann::ordered_json::array();
+    for (const auto& directory : record.directories)
+      directories.push_back(std::filesystem::absolute(directory).lexically_normal().string());
+    stores.push_back({{"run", record.run.text()}, {"directories", directories}});
+  }
+  write_file_atomically(path, nlohmann::ordered_json{{"stores", stores}}.dump(2) + '\n');
+}
+
+std::optional<SlotSet> find_slot_set(const StoreRecord& record) {
+  for (SlotSet& set : find_slot_sets(record.directories)) {
+    if (set.run == record.run) return std::move(set);
+  }
+  return std::nullopt;
+}
+
+std::shared_ptr<SlotStore> open_store(const SlotSet& set) {
+  for (int tries = 1;; ++tries) {
+    try {
+      return SlotStore::open(set);
+    } catch (const UserError&) {
+      if (tries == lock_tries || !set.complete()) throw;
+    }
+    std::this_thread::sleep_for(between_tries);
+  }
+}
+
+std::optional<FoundCommit> newest_commit(const std::shared_ptr<SlotStore>& slots, const OpenedCatalogue& opened,
+                                         std::vector<std::string>& passed_over) {
+  for (auto commit = opened.commits.rbegin(); commit != opened.commits.rend(); ++commit) {
+    try {
+      FoundCommit found{slots, commit->entry, read_manifest(*slots, commit->entry), {}};
+      found.run = parse_run_state(found.manifest.facts.run, fmt::format("the commit of step {}", commit->entry.step));
+      return found;
+    } catch (const Error& error) {
+      passed_over.emplace_back(error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<SlotSnapshot> snapshot_of(const Manifest& manifest, SlotStore& slots, const State& state,
+                                        const Layout& layout) {
+  if (slots.slot_bytes() != layout.page_bytes) return std::nullopt;
+  const auto groups = groups_of(manifest, state, layout);
+  if (!groups) return std::nullopt;
+  SlotSnapshot snapshot;
+  for (std::size_t b = 0; b < groups->size(); ++b) {
+    std::vector<SlotId> bundle;
+    if ((*groups)[b] >= 0) {
+      const ManifestGroup& group = manifest.groups[static_cast<std::size_t>((*groups)[b])];
+      if (group.bytes != layout.bundles[b].bytes) return std::nullopt;
+      for (std::int64_t e = 0; e < group.extents; ++e) {
+        const ManifestExtent& extent = manifest.extents[static_cast<std::size_t>(group.first_extent + e)];
+        bundle.push_back(slots.slot_at(extent.file, extent.index));
+      }
+      if (!bundle.empty() && std::ssize(bundle) != layout.pages_of(static_cast<BundleId>(b))) return std::nullopt;
+    }
+    snapshot.add(bundle);
+  }
+  slots.hold(snapshot.slots);
+  return snapshot;
+}
+
+}  // namespace spillway

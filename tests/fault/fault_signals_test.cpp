@@ -1,0 +1,124 @@
+// What the signals do to the command: SIGTERM and SIGINT stop it after a step with everything committed, a second one
+// at once, SIGUSR1 commits and it goes on.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "golden/model_folder.h"
+#include "scratch_folder.h"
+#include "session/checkpoint_verbs.h"
+#include "session/run_folder.h"
+
+extern char** environ;
+
+namespace spillway {
+namespace {
+
+class FaultSignals : public testing::Test {
+ protected:
+  void SetUp() override {
+    golden::write_model(
+        scratch_ / "model",
+        nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 600,
+          "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5})"),
+        "");
+    golden::write_tokens(scratch_ / "tokens.npy", 3000, 600);
+  }
+
+  pid_t start(const std::vector<std::string>& more) {
+    std::vector<std::string> words{SPILLWAY_BINARY,
+                                   "train",
+                                   "--model",
+                                   path("model"),
+                                   "--data",
+                                   path("tokens.npy"),
+                                   "--output-dir",
+                                   path("out"),
+                                   "--max-seq-len",
+                                   "32",
+                                   "--per-device-train-batch-size",
+                                   "2",
+                                   "--dtype",
+                                   "f32",
+                                   "--threads",
+                                   "1",
+                                   "--memory",
+                                   "300MiB"};
+    words.insert(words.end(), more.begin(), more.end());
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    for (const int stream : {1, 2})
+      posix_spawn_file_actions_addopen(&actions, stream, path("log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    pid_t child = -1;
+    EXPECT_EQ(posix_spawn(&child, SPILLWAY_BINARY, &actions, nullptr, arguments.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    return child;
+  }
+
+  std::string path(const std::string& name) const { return (scratch_ / name).string(); }
+
+  void wait_for_steps(std::int64_t steps) const {
+    while (recorded_steps(scratch_ / "out") < steps) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+
+  static int end_of(pid_t child) {
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+  }
+
+  std::int64_t committed() const {
+    std::int64_t step = 0;
+    for (const CheckpointRow& row : list_checkpoints(scratch_ / "out").rows) step = std::max(step, row.step);
+    return step;
+  }
+
+  ScratchFolder scratch_;
+};
+
+TEST_F(FaultSignals, TheFirstStopsAfterAStepThatIsCommitted) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const pid_t child = start({"--max-steps", "1000000"});
+    wait_for_steps(recorded_steps(scratch_ / "out") + 3);
+    kill(child, signal);
+    const int status = end_of(child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << scratch_.text_of("log");
+    EXPECT_EQ(committed(), recorded_steps(scratch_ / "out"));
+    EXPECT_THAT(scratch_.text_of("log"), testing::HasSubstr("the same command goes on"));
+  }
+}
+
+TEST_F(FaultSignals, ASecondStopsAtOnce) {
+  const pid_t child = start({"--max-steps", "1000000"});
+  wait_for_steps(2);
+  kill(child, SIGTERM);
+  kill(child, SIGTERM);
+  const int status = end_of(child);
+  EXPECT_TRUE(WIFEXITED(status));  // of two signals close to each other one may be all that arrives
+  EXPECT_TRUE(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 128 + SIGTERM) << status;
+}
+
+TEST_F(FaultSignals, UserSignalCommitsAndTheRunGoesOn) {
+  const pid_t child = start({"--max-steps", "1000000", "--save-steps", "1000000"});
+  wait_for_steps(2);
+  kill(child, SIGUSR1);
+  wait_for_steps(recorded_steps(scratch_ / "out") + 40);
+  kill(child, SIGKILL);
+  EXPECT_TRUE(WIFSIGNALED(end_of(child)));
+  EXPECT_GE(committed(), 2);
+  EXPECT_LT(committed(), recorded_steps(scratch_ / "out"));
+}
+
+}  // namespace
+}  // namespace spillway
