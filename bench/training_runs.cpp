@@ -75,6 +75,7 @@ TrainOptions random_training(const Settings& settings, const std::filesystem::pa
   options.gradient_accumulation_steps = settings.integer("micro_batches", 4);
   options.max_steps = settings.integer("steps", 3);
   options.max_grad_norm = settings.real("clip", 0);
+  options.save_steps = settings.integer("save_steps", -1);  // checkpoint_bench has the cost of commits
   return options;
 }
 

@@ -144,7 +144,8 @@ void RunCheckpoints::make_store(const CommitSlots& needed) {
                                                           .slot_bytes = setup_.planned.layout.page_bytes,
                                                           .slot_count = needed.slots,
                                                           .reserved_slots = needed.reserved,
-                                                          .keep = true});
+                                                          .keep = true,
+                                                          .calls = slow_calls_.get()});
   } catch (const DeviceError& error) {
     throw DeviceError("{}; of this, commits take a part: save_steps: -1 makes none", error.what());
   }
@@ -160,6 +161,8 @@ std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots() {
   pace_.emplace(options.save_steps, extra_commit_bytes(layout, setup_.planned.plans.front()), state_bytes(layout));
   observer_.note(pace_->describe());
   if (pace_->never()) return nullptr;
+  if (options.flush_delay_ms > 0)
+    slow_calls_ = make_slow_flush_calls(system_disk_calls(), std::chrono::milliseconds(options.flush_delay_ms));
   CommitSpace space;
   space.retained_commits = options.save_total_limit;
   space.leases = options.export_steps > 0 ? 1 : 0;

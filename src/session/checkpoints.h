@@ -74,6 +74,7 @@ class RunCheckpoints {
   TrainObserver& observer_;
   const SteadyClock::time_point started_ = SteadyClock::now();
   FolderLock lock_;
+  std::unique_ptr<DiskCalls> slow_calls_;  // of flush_delay_ms; outlives the stores
 
   struct Opened {
     StoreRecord record;

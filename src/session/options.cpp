@@ -148,6 +148,8 @@ std::vector<Option> options_of(TrainOptions& o) {
   rows.push_back({"huge_pages", hidden, "ask for huge pages", &o.huge_pages});
   rows.push_back({"poison", hidden, "fill memory with NaN before use", &o.poison});
   rows.push_back({"delay_seed", hidden, "random delays in the lanes; 0: none", &o.delay_seed, at_least(0)});
+  rows.push_back(
+      {"flush_delay_ms", hidden, "make each flush of a commit slower by this", &o.flush_delay_ms, at_least(0)});
   rows.push_back({"telemetry", hidden, "record events: flight record, live view, totals of a step", &o.telemetry});
   rows.push_back({"event_log", hidden, "write every event to this file before it counts; empty: no", &o.event_log});
   return rows;

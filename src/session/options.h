@@ -70,10 +70,11 @@ struct TrainOptions {
   std::string policy = "auto";             // what gives way, and what is read ahead; see plan/policy.h
   bool allow_uring = true;
   bool huge_pages = true;
-  bool poison = false;          // fill pages with NaN before use
-  std::int64_t delay_seed = 0;  // 0: no random delays in the lanes
-  bool telemetry = true;        // record events
-  std::string event_log;        // every event is first written to this file
+  bool poison = false;              // fill pages with NaN before use
+  std::int64_t delay_seed = 0;      // 0: no random delays in the lanes
+  std::int64_t flush_delay_ms = 0;  // each flush of a commit takes so much longer
+  bool telemetry = true;            // record events
+  std::string event_log;            // every event is first written to this file
 
   bool operator==(const TrainOptions&) const = default;
 };

@@ -28,7 +28,7 @@ struct RunChoices {
   int threads = 1;
   std::int64_t budget_bytes = 0;
   std::vector<std::filesystem::path> spill_dirs;
-  std::int64_t ring_steps = 0;      // steps whose events the rings hold; 0: nothing is recorded
+  std::int64_t ring_steps = 0;  // steps whose events the rings hold; 0: nothing is recorded
   Policy policy = Policy::automatic;
   std::int64_t reserved_bytes = 0;  // of the budget, for what goes on beside the Programs
 };
