@@ -1,5 +1,6 @@
 #include "device/memory_info.h"
 
+#include <malloc.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -113,6 +114,12 @@ std::string cpuinfo_text(const fs::path& root, std::string_view name) {
 std::int64_t rss_bytes() { return status_bytes("VmRSS"); }
 
 std::int64_t peak_rss_bytes() { return status_bytes("VmHWM"); }
+
+void bound_allocator() {
+  constexpr int large_block_bytes = 128 * 1024;
+  mallopt(M_MMAP_THRESHOLD, large_block_bytes);
+  mallopt(M_ARENA_MAX, 1);
+}
 
 bool is_instrumented() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

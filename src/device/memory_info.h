@@ -12,6 +12,10 @@ namespace spillway {
 std::int64_t rss_bytes();
 std::int64_t peak_rss_bytes();
 
+// Makes the allocator give back what is freed, for a process that keeps to a budget: large blocks at once, and no heaps
+// of single threads. Otherwise glibc keeps blocks of up to 32 MiB once one of that size was freed.
+void bound_allocator();
+
 // Whether a sanitizer is built in, whose own memory makes resident memory say nothing of the program's.
 bool is_instrumented();
 
