@@ -82,24 +82,24 @@ void Committer::start(Job job) {
   job.submitted = SteadyClock::now();
   slots_.promise_release();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !job_; });
+  changed_.wait(lock, [this] { return std::ssize(jobs_) < most_pending; });
   if (failure_) {
     slots_.end_promise();
     std::rethrow_exception(failure_);
   }
-  job_ = std::move(job);
+  jobs_.push_back(std::move(job));
   lock.unlock();
   changed_.notify_all();
 }
 
-bool Committer::busy() const {
+int Committer::pending() const {
   const std::lock_guard lock(mutex_);
-  return job_.has_value();
+  return static_cast<int>(jobs_.size());
 }
 
 void Committer::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !job_; });
+  changed_.wait(lock, [this] { return jobs_.empty(); });
   if (failure_) std::rethrow_exception(failure_);
 }
 
@@ -154,20 +154,23 @@ void Committer::forget_after(std::uint64_t generation) {
 void Committer::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || job_; });
-    if (!job_) return;
-    lock.unlock();
-    std::exception_ptr failure;
-    try {
-      carry_out(*job_);
-    } catch (const std::exception&) {
-      failure = std::current_exception();
-      slots_.stop(failure);
+    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    Job& job = jobs_.front();
+    if (!failure_) {
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        carry_out(job);
+      } catch (const std::exception&) {
+        failure = std::current_exception();
+        slots_.stop(failure);
+      }
+      lock.lock();
+      failure_ = failure;
     }
     slots_.end_promise();
-    lock.lock();
-    if (failure && !failure_) failure_ = failure;
-    job_.reset();
+    jobs_.pop_front();
     changed_.notify_all();
   }
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -66,23 +67,24 @@ class CommitLease {
   RetainedCommit commit_;
 };
 
-// One commit at a time, on a thread of its own that sleeps when it has nothing to do. All calls may come from any
-// thread. A flush or write that fails ends it: the last durable commit stands, later calls throw that failure, and the
-// store stops handing out slots (SlotStore::stop).
+// One commit at a time, on a thread of its own that sleeps when it has nothing to do; one more may stand behind it. All
+// calls may come from any thread. A flush or write that fails ends it: the last durable commit stands, later calls
+// throw that failure, and the store stops handing out slots (SlotStore::stop).
 class Committer {
  public:
   // `state`, `layout` and `slots` outlive it. `opened` is what read_catalogue found, or empty for new files.
   Committer(const State& state, const Layout& layout, SlotStore& slots, const OpenedCatalogue& opened,
             const CommitterOptions& options);
-  ~Committer();  // waits for the commit under way; its failure is lost, so call wait() first
+  ~Committer();  // waits for what is pending; its failure is lost, so call wait() first
   Committer(const Committer&) = delete;
   Committer& operator=(const Committer&) = delete;
 
-  // Starts making the commit durable and returns; waits for the one before.
+  // Begins to make the commit durable, after the one before, and returns; waits while `most_pending` are not durable.
   void submit(CommitRequest request);
-  // A commit is under way: a further submit would wait.
-  bool busy() const;
-  // Returns when no commit is under way. Throws the failure of one.
+  // Commits that are not durable yet.
+  int pending() const;
+  static constexpr int most_pending = 2;
+  // Returns when no commit is pending. Throws the failure of one.
   void wait();
   // Throws the failure, if there was one; never waits.
   void check() const;
@@ -124,7 +126,7 @@ class Committer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<RetainedCommit> retained_;
-  std::optional<Job> job_;  // until it is done
+  std::deque<Job> jobs_;  // the first is under way, and stays until it is done
   std::exception_ptr failure_;
   bool stop_ = false;
   std::thread thread_;
