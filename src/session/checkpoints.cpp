@@ -1,7 +1,6 @@
 #include "session/checkpoints.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -10,25 +9,6 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t run_text_bytes = 64 * kib;  // of a RunState as JSON, with room
-
-// What a commit writes that the step does not: state that stays in memory.
-std::int64_t extra_commit_bytes(const Layout& layout, const Plan& plan) {
-  std::set<BundleId> written;
-  for (const Instr& instr : plan.instrs) {
-    if (instr.kind == Instr::Kind::write) written.insert(plan.stays[index_of(instr.stays.front())].bundle);
-  }
-  std::int64_t bytes = 0;
-  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
-    if (!written.contains(static_cast<BundleId>(b))) bytes += layout.bundles[static_cast<std::size_t>(b)].bytes;
-  }
-  return bytes;
-}
-
-std::int64_t state_bytes(const Layout& layout) {
-  std::int64_t bytes = 0;
-  for (std::int32_t b = 0; b < layout.state_bundles; ++b) bytes += layout.bundles[static_cast<std::size_t>(b)].bytes;
-  return bytes;
-}
 
 bool same_directories(const StoreRecord& record, const std::vector<std::filesystem::path>& directories) {
   if (record.directories.size() != directories.size()) return false;
@@ -158,7 +138,7 @@ void RunCheckpoints::make_store(const CommitSlots& needed) {
 std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots() {
   const Layout& layout = setup_.planned.layout;
   const TrainOptions& options = setup_.options;
-  pace_.emplace(options.save_steps, extra_commit_bytes(layout, setup_.planned.plans.front()), state_bytes(layout));
+  pace_.emplace(setup_.pace());
   observer_.note(pace_->describe());
   if (pace_->never()) return nullptr;
   if (options.flush_delay_ms > 0)
@@ -210,6 +190,8 @@ void RunCheckpoints::start(Executor& executor) {
   options.on_durable = [this](const CommitReport& report) {
     commit_seconds_ = report.seconds;
     durable_step_ = report.entry.step;
+    watch_.committed(report.entry.step);
+    note_stage(EventSource::commit, report.entry.step, CommitStage::durable, report.entry.manifest_bytes);
   };
   committer_ = std::make_unique<Committer>(setup_.model.state(), setup_.planned.layout, *slots_, catalogue_, options);
   if (found_ && found_->slots == slots_) {
@@ -226,30 +208,71 @@ bool RunCheckpoints::export_is_due(std::int64_t step) const {
   return setup_.options.export_steps > 0 && step % setup_.options.export_steps == 0;
 }
 
-void RunCheckpoints::after_step(const RunState& state, bool commit_wanted) {
-  const bool exports = export_is_due(state.step);
-  if (!committer_) {
-    if (exports) export_now(state);
-    return;
-  }
-  follow_commits();
-  if (exports) {  // of this very step, so whatever is under way is waited for
-    committer_->wait();
-    follow_commits();
-    if (export_) export_->wait();
-    follow_export();
-    commit(state);
-    export_of_ = state;
-    return;
-  }
-  // The commit to be exported must not be dropped before its export holds it.
-  if (export_of_) return;
-  if (pace_->is_due(state.step, now_seconds(), committer_->busy()) || commit_wanted) commit(state);
+// Commits that are not durable: reached or not, wanted or not.
+int RunCheckpoints::pending() const {
+  const std::lock_guard lock(expected_mutex_);
+  const auto wanted = std::count_if(expected_.begin(), expected_.end(), [](const auto& facts) { return facts; });
+  return static_cast<int>(wanted) + committer_->pending();
 }
 
-void RunCheckpoints::commit(const RunState& state) {
+bool RunCheckpoints::is_due(const RunState& after) {
+  if (export_is_due(after.step)) {  // of this very step, so what is under way is waited for
+    executor_->drain();
+    finish_exports();
+    export_of_ = after;
+    return true;
+  }
+  if (export_of_) return false;  // that commit must not be dropped before its export holds it
+  const bool busy = pending() >= Committer::most_pending;
+  const bool due = pace_->is_due(after.step, now_seconds(), busy);
+  return due || (commit_wanted_ && !busy);
+}
+
+const Plan& RunCheckpoints::plan_step(const RunState& after, bool commit_wanted) {
+  const std::vector<Plan>& plans = setup_.planned.plans;
+  if (!committer_) return plans.front();
+  commit_wanted_ = commit_wanted_ || commit_wanted;
+  const bool due = is_due(after);
+  if (due) {
+    pace_->begun(now_seconds());
+    commit_wanted_ = false;
+  }
+  const Plan& plan = due ? plans[static_cast<std::size_t>(setup_.planned.committing)] : plans.front();
+  if (!due && setup_.planned.committing != 0) return plan;
+  const std::lock_guard lock(expected_mutex_);
+  expected_.emplace_back(due ? std::optional(CommitFacts{after.step, json_of(after)}) : std::nullopt);
+  return plan;
+}
+
+void RunCheckpoints::reached(SlotSnapshot snapshot) {
+  std::optional<CommitFacts> facts;
+  {
+    const std::lock_guard lock(expected_mutex_);
+    SPILLWAY_CHECK(!expected_.empty(), "a commit that no step was to make");
+    facts = std::move(expected_.front());
+    expected_.pop_front();
+  }
+  if (!facts) return slots_->release(snapshot.slots);
+  note_stage(EventSource::disk, facts->step, CommitStage::snapshot, 0);
+  try {
+    committer_->submit({std::move(snapshot), std::move(*facts)});
+  } catch (const Error&) {  // the committer has failed: the training thread hears of it from Committer::check
+  }
+}
+
+void RunCheckpoints::after_step(const RunState& state) {
+  if (committer_) return follow_commits();
+  if (export_is_due(state.step)) export_now(state);
+}
+
+void RunCheckpoints::note_stage(EventSource source, std::int64_t step, CommitStage stage, std::int64_t bytes) {
+  if (EventRecorder* const recorder = watch_.recorder(); recorder != nullptr)
+    recorder->commit(source, static_cast<std::int32_t>(step), stage, bytes);
+}
+
+// Nothing else is under way.
+void RunCheckpoints::commit_now(const RunState& state) {
   executor_->write_residents();
-  pace_->begun(now_seconds());
   committer_->submit({executor_->snapshot(), {state.step, json_of(state)}});
 }
 
@@ -282,6 +305,17 @@ void RunCheckpoints::follow_export() {
   export_of_.reset();
 }
 
+// The executor is drained. An export that waits for its commit begins before it is waited for: a later commit would
+// drop what it reads.
+void RunCheckpoints::finish_exports() {
+  do {
+    committer_->wait();
+    follow_commits();
+    if (export_) export_->wait();
+    follow_export();
+  } while (export_);
+}
+
 void RunCheckpoints::export_now(const RunState& state) {
   ExecutorSource source(*executor_, setup_.model.state());
   const ExportFrom from{setup_.model, &setup_.planned.layout, setup_.folder, setup_.files};
@@ -303,23 +337,16 @@ std::string RunCheckpoints::stop(const RunState& state) {
   if (!committer_)
     return fmt::format("stopped after step {}; nothing is committed, since save_steps is -1", state.step);
   if (state.step == 0) return "stopped before the first step";
-  committer_->wait();
-  if (durable_step_ != state.step) commit(state);
+  finish_exports();
+  if (durable_step_ != state.step) commit_now(state);
   committer_->wait();
   follow_commits();
-  if (export_) export_->wait();
-  follow_export();
   return fmt::format("stopped after step {}, which is committed; the same command goes on from there", state.step);
 }
 
 void RunCheckpoints::finish() {
   executor_ = nullptr;
-  if (committer_) {
-    committer_->wait();
-    follow_commits();
-    if (export_) export_->wait();
-    follow_export();
-  }
+  if (committer_) finish_exports();
   committer_ = nullptr;
   slots_ = nullptr;
   for (Opened& store : older_) {

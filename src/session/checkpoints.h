@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,14 +19,15 @@
 #include "session/run_folder.h"
 #include "session/run_store.h"
 #include "session/setup.h"
-#include "telemetry/observer.h"
+#include "telemetry/run_watch.h"
 
 namespace spillway {
 
 class RunCheckpoints {
  public:
   // Both outlive this.
-  RunCheckpoints(const TrainingSetup& setup, TrainObserver& observer) : setup_(setup), observer_(observer) {}
+  RunCheckpoints(const TrainingSetup& setup, RunWatch& watch)
+      : setup_(setup), watch_(watch), observer_(watch.observer()) {}
 
   // Takes the output folder, and what commits an earlier run left. Throws UserError, also when another process has it.
   void claim();
@@ -44,8 +47,14 @@ class RunCheckpoints {
   // Before the first step.
   void start(Executor& executor);
 
-  // After a step, of which `state` is the end: commits and exports when they are due, or when `commit_wanted`.
-  void after_step(const RunState& state, bool commit_wanted);
+  // Before a step, of which `after` is to be the end: the plan that it runs by, which commits when that is due or
+  // `commit_wanted`.
+  const Plan& plan_step(const RunState& after, bool commit_wanted);
+  // For ExecutorOptions::on_commit: hands the versions of the oldest step whose commit was not reached yet to the
+  // committer. On the disk thread.
+  void reached(SlotSnapshot snapshot);
+  // After that step: exports what is due, and tells what became durable.
+  void after_step(const RunState& state);
   // The run stops here: commits, and waits until everything is durable. Returns a sentence for the user.
   std::string stop(const RunState& state);
   // The model is written: ends exports and commits, and drops the executor's slots, which it must not use any more.
@@ -61,16 +70,21 @@ class RunCheckpoints {
   void go_on_from(const RunState& then, const std::string& name, const RunState& now);
   bool adopts() const;
   void make_store(const CommitSlots& needed);
-  void commit(const RunState& state);
+  bool is_due(const RunState& after);
+  int pending() const;
+  void commit_now(const RunState& state);
+  void note_stage(EventSource source, std::int64_t step, CommitStage stage, std::int64_t bytes);
   void follow_commits();
   void drop_older_stores();
   bool export_is_due(std::int64_t step) const;
   void export_now(const RunState& state);
   void follow_export();
+  void finish_exports();
   std::filesystem::path output_dir() const { return setup_.options.output_dir; }
   double now_seconds() const { return std::chrono::duration<double>(SteadyClock::now() - started_).count(); }
 
   const TrainingSetup& setup_;
+  RunWatch& watch_;
   TrainObserver& observer_;
   const SteadyClock::time_point started_ = SteadyClock::now();
   FolderLock lock_;
@@ -94,10 +108,16 @@ class RunCheckpoints {
   std::optional<CommitPace> pace_;
   std::atomic<std::int64_t> durable_step_{-1};
   std::atomic<double> commit_seconds_{0};
+  bool commit_wanted_ = false;  // and not begun yet
   std::int64_t told_postponed_ = 0;
   std::optional<RunState> export_of_;  // its commit was made, and is to be exported once it is durable
   std::unique_ptr<Committer> committer_;
   std::unique_ptr<BackgroundExport> export_;
+
+  // By step run with a committing plan whose commit was not reached yet, the oldest first: what it is to say, or
+  // nothing where it is not wanted.
+  mutable std::mutex expected_mutex_;
+  std::deque<std::optional<CommitFacts>> expected_;
 };
 
 }  // namespace spillway

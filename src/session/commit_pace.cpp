@@ -6,10 +6,6 @@
 
 namespace spillway {
 
-CommitPace::CommitPace(std::int64_t save_steps, std::int64_t extra_bytes, std::int64_t state_bytes)
-    : save_steps_(save_steps),
-      is_free_(static_cast<double>(extra_bytes) <= free_share * static_cast<double>(state_bytes)) {}
-
 bool CommitPace::is_due(std::int64_t step, double now_seconds, bool busy) {
   if (never()) return false;
   bool due = is_free_ || last_seconds_ < 0 ||

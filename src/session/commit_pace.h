@@ -9,11 +9,19 @@ namespace spillway {
 
 class CommitPace {
  public:
+  // `is_free`: a commit writes little beyond what a step writes anyway.
+  CommitPace(std::int64_t save_steps, bool is_free) : save_steps_(save_steps), is_free_(is_free) {}
+
   // `extra_bytes`: what a commit writes beyond what the step writes anyway, of `state_bytes` in all.
-  CommitPace(std::int64_t save_steps, std::int64_t extra_bytes, std::int64_t state_bytes);
+  static bool is_free(std::int64_t extra_bytes, std::int64_t state_bytes) {
+    return static_cast<double>(extra_bytes) <= free_share * static_cast<double>(state_bytes);
+  }
 
   bool never() const { return save_steps_ < 0; }
-  // Whether to commit after this step, at this time on a steady clock. `busy`: the last commit is not durable yet.
+  // Whether every step commits, as long as the disk can keep up.
+  bool every_step() const { return save_steps_ == 1 || (save_steps_ == 0 && is_free_); }
+  // Whether this step is to commit, asked before it, at this time on a steady clock. `busy`: of the commits before, one
+  // more would have to wait.
   bool is_due(std::int64_t step, double now_seconds, bool busy);
   // A commit was begun at this time; it took so long to become durable.
   void begun(double now_seconds) { last_seconds_ = now_seconds; }

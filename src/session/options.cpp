@@ -101,10 +101,11 @@ std::vector<Option> options_of(TrainOptions& o) {
       {"eval_steps", run_group, "evaluate every so many steps; 0: after the last one", &o.eval_steps, at_least(0)},
       {"logging_steps", run_group, "print a line every so many steps", &o.logging_steps, at_least(1)},
 
-      {"save_steps", checkpoint_group, "reserved: training makes no commits yet", &o.save_steps, at_least(-1)},
+      {"save_steps", checkpoint_group, "commit every so many steps; 0: as often as costs little; -1: never",
+       &o.save_steps, at_least(-1)},
       {"save_total_limit",
        checkpoint_group,
-       "reserved: training makes no commits yet",
+       "commits that are kept",
        &o.save_total_limit,
        {.least = 1, .most = most_commits}},
       {"export_steps", checkpoint_group, "write output_dir/checkpoint-STEP every so many steps; 0: never",

@@ -91,6 +91,7 @@ std::int64_t export_staging_bytes(const State& state) {
 RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t memory_bytes,
                   const std::vector<std::string>& spill_dir, const std::filesystem::path& default_spill_dir,
                   std::vector<std::string>& notes) {
+  bound_allocator();
   clear_numeric_environment(notes);
   RunChoices choices;
   if (dtype == "auto") {
@@ -141,8 +142,19 @@ static std::int64_t watch_bytes_for(std::span<const Program* const> programs, co
   return round_up(ring_bytes_for(rings_for(programs, choices)) + ops * watch_bytes_per_op, mib);
 }
 
+// Counted wherever steps may commit, so that the smallest budget does not depend on how they do.
+static std::int64_t second_plan_bytes_for(const Program& program) {
+  return round_up(std::ssize(program.ops) * bytes_per_op, mib);
+}
+
 std::int64_t PlannedPrograms::peak_memory_bytes() const {
   return fits() ? machine.fixed_bytes + plans.front().pages * layout.page_bytes : 0;
+}
+
+static void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const PlanRequest& request) {
+  planned.plans.push_back(make_plan(planned.layout, static_cast<std::int32_t>(program), pages, request));
+  const std::string broken = verify(planned.plans.back(), planned.layout, *planned.programs[program]);
+  SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not hold: {}", program, broken);
 }
 
 PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
@@ -155,6 +167,7 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   machine.budget_bytes = choices.budget_bytes;
   machine.fixed_bytes = fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size);
   if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
+  if (choices.commits != Commits::none) machine.fixed_bytes += second_plan_bytes_for(*planned.programs.front());
   machine.fixed_bytes += choices.reserved_bytes;
   machine.page_bytes = planned.layout.page_bytes;
   const std::int64_t smallest = smallest_pages(planned.layout);
@@ -170,12 +183,11 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   PlanRequest request;
   request.policy = choices.policy;
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    planned.plans.push_back(make_plan(planned.layout, static_cast<std::int32_t>(p), pages, request));
-    const Plan& plan = planned.plans.back();
-    const std::string broken = verify(plan, planned.layout, *planned.programs[p]);
-    SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not hold: {}", p, broken);
+    request.commits = p == 0 && choices.commits == Commits::all;
+    if (request.commits) planned.committing = 0;
+    add_plan(planned, p, pages, request);
     if (p > 0) continue;
-    boundary = residents_of(plan);
+    boundary = residents_of(planned.plans.front());
     request.entry = &boundary;
   }
   return planned;
@@ -234,7 +246,10 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
       model(config.model, choices.dtype, Purpose::training, cut_of(given), moments_of(given)) {
   for (const std::string& note : config.notes) notes.push_back(note);
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
-  if (given.save_steps >= 0) choices.reserved_bytes += commit_bytes(model.state());
+  if (given.save_steps >= 0) {
+    choices.commits = Commits::some;
+    choices.reserved_bytes += commit_bytes(model.state());
+  }
   if (given.export_steps > 0) choices.reserved_bytes += export_staging_bytes(model.state());
   if (!given.eval_data.empty()) {
     StepShape one = shape;
@@ -260,6 +275,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     return score();
   });
   if (!(work.choice == work.tried.back().choice)) plan_step(work.choice);
+  plan_commits();
   planned.min_memory_bytes = min_memory_bytes;
   planned.in_memory_bytes = in_memory_bytes;
   if (!work.note.empty()) notes.push_back(work.note);
@@ -272,6 +288,43 @@ void TrainingSetup::plan_step(const WorkChoice& choice) {
   training = record_training(model, shape);
   planned =
       plan_programs(programs(), model.state(), choices, kernels, config.model.vocab_size, options.page_size_bytes);
+}
+
+// What a commit writes that this plan does not: state that stays in memory.
+static std::int64_t extra_commit_bytes(const Layout& layout, const Plan& plan) {
+  std::vector<bool> written(layout.bundles.size(), false);
+  for (const Instr& instr : plan.instrs) {
+    if (instr.kind == Instr::Kind::write) written[index_of(plan.stays[index_of(instr.stays.front())].bundle)] = true;
+  }
+  std::int64_t bytes = 0;
+  for (std::size_t b = 0; b < layout.bundles.size(); ++b) {
+    if (layout.bundles[b].committed && !written[b]) bytes += layout.bundles[b].bytes;
+  }
+  return bytes;
+}
+
+CommitPace TrainingSetup::pace() const {
+  std::int64_t state_bytes = 0;
+  for (const Bundle& bundle : planned.layout.bundles) state_bytes += bundle.committed ? bundle.bytes : 0;
+  return {options.save_steps, CommitPace::is_free(extra_commit_bytes_, state_bytes)};
+}
+
+// Where all steps commit one plan does both; the boundary is then its own.
+void TrainingSetup::plan_commits() {
+  if (choices.commits == Commits::none || !planned.fits()) return;
+  extra_commit_bytes_ = extra_commit_bytes(planned.layout, planned.plans.front());
+  if (pace().every_step()) {
+    choices.commits = Commits::all;
+    return plan_step(work.choice);
+  }
+  const Residents boundary = residents_of(planned.plans.front());
+  PlanRequest request;
+  request.policy = choices.policy;
+  request.commits = true;
+  request.entry = &boundary;
+  request.exit = &boundary;
+  planned.committing = static_cast<std::int32_t>(planned.plans.size());
+  add_plan(planned, 0, planned.plans.front().pages, request);
 }
 
 // Of the training step as it is planned now.

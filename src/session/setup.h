@@ -14,6 +14,7 @@
 #include "model/programs.h"
 #include "plan/plan.h"
 #include "session/choice.h"
+#include "session/commit_pace.h"
 #include "session/model_files.h"
 #include "session/options.h"
 #include "telemetry/event_recorder.h"
@@ -23,6 +24,9 @@ namespace spillway {
 inline constexpr std::int64_t most_micro_batches = 4096;  // of a step
 
 // How a verb runs: the choices that `auto` and 0 stand for.
+// How steps commit: not at all, some by a plan of their own, or all.
+enum class Commits : std::uint8_t { none, some, all };
+
 struct RunChoices {
   DType dtype = DType::f32;
   int threads = 1;
@@ -30,6 +34,7 @@ struct RunChoices {
   std::vector<std::filesystem::path> spill_dirs;
   std::int64_t ring_steps = 0;  // steps whose events the rings hold; 0: nothing is recorded
   Policy policy = Policy::automatic;
+  Commits commits = Commits::none;
   std::int64_t reserved_bytes = 0;  // of the budget, for what goes on beside the Programs
 };
 
@@ -45,15 +50,16 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
 // The rings for these Programs' events.
 RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices);
 
-// Programs over one State, laid out and planned for one budget. Plans are in the order of the Programs; the first one
-// settles the boundary that all share.
+// Programs over one State, laid out and planned for one budget. Plans are in the order of the Programs; where only some
+// steps commit, one of the first Program that does follows them. The first one settles the boundary that all share.
 struct PlannedPrograms {
   std::vector<const Program*> programs;
   Layout layout;
   Machine machine;
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;
-  std::vector<Plan> plans;  // empty when the budget is too small
+  std::vector<Plan> plans;       // empty when the budget is too small
+  std::int32_t committing = -1;  // the plan that commits; the first one when every step does; -1: none
 
   bool fits() const { return !plans.empty(); }
   std::int64_t peak_memory_bytes() const;
@@ -101,10 +107,16 @@ class TrainingSetup {
   KernelCache kernels;
   PlannedPrograms planned;
 
+  // When steps commit.
+  CommitPace pace() const;
+
  private:
   std::vector<const Program*> programs() const;
   void plan_step(const WorkChoice& choice);
+  void plan_commits();
   WorkScore score() const;
+
+  std::int64_t extra_commit_bytes_ = 0;  // what a commit writes beyond a step that does not commit
 };
 
 }  // namespace spillway

@@ -46,11 +46,7 @@ std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, s
 class TrainingRun {
  public:
   TrainingRun(TrainingSetup& setup, TrainObserver& observer, RunControl& control)
-      : setup_(setup),
-        options_(setup.options),
-        watch_(observer),
-        control_(control),
-        checkpoints_(setup, watch_.observer()) {}
+      : setup_(setup), options_(setup.options), watch_(observer), control_(control), checkpoints_(setup, watch_) {}
 
   void run() {
     const auto start = SteadyClock::now();
@@ -90,7 +86,7 @@ class TrainingRun {
       metrics.write(record);
       if (events_) events_->write(record);
       observer().step(record);
-      checkpoints_.after_step(state_, control_.commit.exchange(false));
+      checkpoints_.after_step(state_);
     }
     executor_->drain();
     watch_.end(RunPhase::train);
@@ -188,11 +184,14 @@ class TrainingRun {
     execution.huge_pages = options_.huge_pages;
     execution.delay_seed = static_cast<std::uint64_t>(options_.delay_seed);
     execution.slots = checkpoints_.prepare_slots();
+    execution.on_commit = [this](SlotSnapshot snapshot) { checkpoints_.reached(std::move(snapshot)); };
     execution.io.allow_uring = options_.allow_uring;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
     execution.recorder = watch_.recorder();
     execution.tags = bundle_tags(setup_.planned, setup_.model.state());
-    constexpr std::array<std::string_view, 2> plan_names{"train", "evaluate"};
+    std::vector<std::string_view> plan_names{"train"};
+    if (setup_.evaluation) plan_names.emplace_back("evaluate");
+    if (setup_.planned.committing > 0) plan_names.emplace_back("train and commit");
     Catalog catalog = catalog_of(setup_.planned, setup_.model.state(), plan_names);
     predict_steps(catalog);
     watch_.describe(std::move(catalog));
@@ -224,10 +223,12 @@ class TrainingRun {
     const KnownMachine machine = recall_machine(options_.machine, setup_.choices, setup_.planned.layout.page_bytes);
     const bool spills = step.traffic.read_bytes + step.traffic.write_bytes > 0;
     if (options_.machine.empty() && !is_known(program, machine, spills)) return;
-    const Timeline timeline =
-        simulate_steady(step, setup_.planned.layout, step_rates(program, machine.rates, machine.disk));
-    catalog.plans[training_program].predicted_seconds = timeline.seconds;
-    catalog.plans[training_program].lower_bound_seconds = timeline.lower_bound_seconds();
+    const StepRates rates = step_rates(program, machine.rates, machine.disk);
+    for (const std::int32_t p : {training_program, std::max(training_program, setup_.planned.committing)}) {
+      const Timeline timeline = simulate_steady(plan(p), setup_.planned.layout, rates);
+      catalog.plans[static_cast<std::size_t>(p)].predicted_seconds = timeline.seconds;
+      catalog.plans[static_cast<std::size_t>(p)].lower_bound_seconds = timeline.lower_bound_seconds();
+    }
   }
 
   // Nothing that matters is assumed.
@@ -275,9 +276,10 @@ class TrainingRun {
     std::memcpy(executor_->host_value(training_program, setup_.training.adamw), &scalars, sizeof scalars);
     set_input(*executor_, training_program, setup_.training.scale,
               static_cast<float>(1.0 / static_cast<double>(targets)));
-    const RunReport report = executor_->run(plan(training_program));
     state_.sequences += feed_->sequences();
     state_.step = step + 1;
+    const Plan& plan = checkpoints_.plan_step(state_, control_.commit.exchange(false));
+    const RunReport report = executor_->run(plan);
 
     StepRecord record;
     record.step = step + 1;
@@ -293,7 +295,8 @@ class TrainingRun {
     record.rss_bytes = rss_bytes();
     record.disk_read_bytes = report.traffic.read_bytes;
     record.disk_write_bytes = report.traffic.write_bytes;
-    watch_.step_ended(record, training_program, evaluations_left(record.step));
+    watch_.step_ended(record, static_cast<std::uint8_t>(&plan - setup_.planned.plans.data()),
+                      evaluations_left(record.step));
     if (record.totals) {
       record.stall_seconds =
           std::accumulate(record.totals->wait_seconds.begin(), record.totals->wait_seconds.end(), 0.0);

@@ -62,7 +62,7 @@ class EqualResume : public testing::TestWithParam<std::string> {
     options_.piece_elements = 65536;
     options_.page_size_bytes = 16384;
     options_.output_dir = (scratch_ / "whole").string();
-    smallest_bytes_ = run_plan(options_).min_memory_bytes + (std::int64_t{4} << 20);  // earlier runs of this process
+    smallest_bytes_ = run_plan(options_).min_memory_bytes + (std::int64_t{1} << 20);  // earlier runs of this process
     options_.memory_bytes = std::int64_t{1} << 30;
     RecordingObserver observer;
     run_train(options_, observer);
