@@ -62,14 +62,14 @@ bool measure_disks(const RunChoices& choices, std::int64_t page_bytes, const Pro
 }
 
 // What the cache knows, and what it lacks measured and added. Looks a second time, since another process may have
-// measured the same: what was first in the cache counts for all.
+// measured the same: what was first in the cache counts for all. `fresh`: something was measured.
 MachineRates measured_rates(const RunChoices& choices, std::span<const Program* const> programs, KernelCache& kernels,
-                            std::int64_t page_bytes, std::int64_t memory_bytes) {
+                            std::int64_t page_bytes, std::int64_t memory_bytes, bool& fresh) {
   const std::filesystem::path cache = cache_directory();
   const MachineIdentity identity = identify_machine();
   ProbeLimits limits{op_probe_seconds, std::min(memory_bytes, most_probe_bytes), false};
   std::optional<MachineRates> before = load_rates(cache, identity, choices.threads);
-  bool fresh = !before;
+  fresh = !before;
   MachineRates rates = before ? std::move(*before) : assumed_rates();
   if (!before) {
     rates.disks.clear();
@@ -115,7 +115,7 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
     known.rates = assumed_rates();
     known.rates.threads = choices.threads;
   } else {
-    known.rates = measured_rates(choices, programs, kernels, page_bytes, memory_bytes);
+    known.rates = measured_rates(choices, programs, kernels, page_bytes, memory_bytes, known.measured);
   }
   const std::vector<DiskRate> disks = disks_for(known.rates, choices, page_bytes);
   known.disk_shares = disk_shares(disks);

@@ -15,6 +15,7 @@ struct KnownMachine {
   MachineRates rates;
   std::vector<double> disk_shares;  // by spill directory: of the slots
   DiskRate disk;                    // all of them together
+  bool measured = false;            // just now, something that was not known
 };
 
 // With `machine_file` its rates are taken, and nothing is measured. Otherwise what the cache lacks for these Programs

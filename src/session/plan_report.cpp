@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "base/bytes.h"
 #include "base/error.h"
 #include "formats/machine_file.h"
@@ -45,11 +47,24 @@ TrainOptions on_its_machine(TrainOptions options) {
   return options;
 }
 
+KnownMachine machine_for(TrainingSetup& setup) {
+  const PlannedPrograms& planned = setup.planned;
+  return know_machine(setup.options.machine, setup.choices, planned.programs, setup.kernels, planned.layout.page_bytes,
+                      planned.plans.front().pages * planned.layout.page_bytes);
+}
+
 }  // namespace
 
 PlanReport run_plan(const TrainOptions& options, bool predict) {
   validate(options, TrainUse::plan);
-  TrainingSetup setup(on_its_machine(options));
+  const TrainOptions wanted = on_its_machine(options);
+  std::optional<TrainingSetup> made(wanted);
+  std::optional<KnownMachine> machine;
+  if (predict && made->planned.fits()) {
+    machine = machine_for(*made);
+    if (machine->measured) made.emplace(wanted);  // the run will choose by what is known now
+  }
+  const TrainingSetup& setup = *made;
   const PlannedPrograms& planned = setup.planned;
   PlanReport report;
   report.fits = planned.fits();
@@ -70,7 +85,7 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.placement = placement_of(setup);
     report.links = links_of(setup);
     report.memory = memory_of(setup);
-    if (predict) report.prediction = predict_step(setup);
+    if (machine) report.prediction = predict_step(setup, *machine);
   } else {
     report.advice = refusal(planned, training_advice);
   }

@@ -154,12 +154,10 @@ std::vector<MemoryRow> memory_of(const TrainingSetup& setup) {
   return rows;
 }
 
-StepPrediction predict_step(TrainingSetup& setup) {
+StepPrediction predict_step(const TrainingSetup& setup, const KnownMachine& machine) {
   const Plan& plan = setup.planned.plans.front();
   const Layout& layout = setup.planned.layout;
   const Program& program = *setup.planned.programs.front();
-  const KnownMachine machine = know_machine(setup.options.machine, setup.choices, setup.planned.programs, setup.kernels,
-                                            layout.page_bytes, plan.pages * layout.page_bytes);
   const StepRates rates = step_rates(program, machine.rates, machine.disk);
   const Timeline timeline = simulate_steady(plan, layout, rates);
   if (!setup.options.trace.empty()) write_predicted_trace(setup, timeline);

@@ -11,7 +11,7 @@ namespace spillway {
 std::vector<LinkRow> links_of(const TrainingSetup& setup);
 std::vector<MemoryRow> memory_of(const TrainingSetup& setup);
 
-// Measures what is not known of this machine; see know_machine. With options.trace it writes what it simulated there.
-StepPrediction predict_step(TrainingSetup& setup);
+// With options.trace it writes what it simulated there.
+StepPrediction predict_step(const TrainingSetup& setup, const KnownMachine& machine);
 
 }  // namespace spillway
