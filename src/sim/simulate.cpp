@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t compute = static_cast<std::size_t>(LaneId::compute);
 constexpr double for_ever = std::numeric_limits<double>::infinity();
-constexpr int most_runs = 6;  // until a step's time settles
+constexpr int most_runs = 8;  // until a step's time settles
 constexpr double settled = 1e-3;
 
 std::size_t most_in_flight(std::size_t lane) {
@@ -61,7 +61,7 @@ class Simulation {
 
   // Lets a plan follow the last one and runs until its ops are done; moves may still be under way.
   void run(const PlannedRun& planned, const PlanWaits& waits) {
-    runs_.push_back({planned, enter(waits), {}, now_, {}});
+    runs_.push_back({planned, enter(waits), {}, now_});
     Run& run = runs_.back();
     run.timeline.starts.resize(planned.plan->instrs.size());
     run.timeline.ends.resize(planned.plan->instrs.size());
@@ -87,6 +87,15 @@ class Simulation {
   }
 
   double last_seconds() const { return runs_.back().timeline.seconds; }
+  // Of moves that wait or are under way: bytes, or seconds of measured moves.
+  double work_left() const {
+    double work = 0;
+    for (const std::size_t lane : {1, 2}) {
+      for (const Active& active : active_[lane]) work += active.left;
+      for (const Waiting& waiting : waiting_[lane]) work += work_of(waiting);
+    }
+    return work;
+  }
 
  private:
   struct Run {
@@ -94,7 +103,6 @@ class Simulation {
     Following following;
     Timeline timeline;
     double begin = 0;
-    std::array<double, 2> moved_bytes{};  // read and written
   };
   struct Waiting {
     std::size_t run = 0;
@@ -161,7 +169,7 @@ class Simulation {
     const Plan& plan = *run.planned.plan;
     const Instr& instr = plan.instrs[index_of(next.instr)];
     const bool waited = now_ > (lane == compute ? compute_free_ : run.begin);
-    double overlapped = waited ? rates.wake_seconds : 0;
+    double overlapped = waited && instr.kind != Instr::Kind::commit ? rates.wake_seconds : 0;
     for (const StayId id : instr.begins) {
       const Stay& stay = plan.stays[index_of(id)];
       for (std::size_t i = 0; i < stay.pages.size(); ++i) {
@@ -174,16 +182,23 @@ class Simulation {
       active.left = rates.op_seconds[index_of(instr.op)];
       run.timeline.compute_seconds += active.left;
       run.timeline.stalled_seconds += now_ - std::max(compute_free_, run.begin);
-    } else if (!instr.stays.empty()) {
-      const double bytes =
-          static_cast<double>(layout_.bundles[index_of(plan.stays[index_of(instr.stays.front())].bundle)].bytes);
-      run.moved_bytes[lane - 1] += bytes;
-      active.left = rates.move_seconds.empty() ? bytes : rates.move_seconds[index_of(next.instr)];
-      if (rates.move_seconds.empty()) overlapped += rates.request_seconds;
+    } else {
+      active.left = work_of(next);
+      if (rates.move_seconds.empty() && active.left > 0) overlapped += rates.request_seconds;
     }
     active.ready = now_ + overlapped;
     run.timeline.starts[index_of(next.instr)] = now_ - run.begin;
     active_[lane].push_back(active);
+  }
+
+  // Of a move; a commit has none.
+  double work_of(const Waiting& waiting) const {
+    const PlannedRun& planned = runs_[waiting.run].planned;
+    const Instr& instr = planned.plan->instrs[index_of(waiting.instr)];
+    if (instr.stays.empty()) return 0;
+    if (!planned.rates->move_seconds.empty()) return planned.rates->move_seconds[index_of(waiting.instr)];
+    const BundleId bundle = planned.plan->stays[index_of(instr.stays.front())].bundle;
+    return static_cast<double>(layout_.bundles[index_of(bundle)].bytes);
   }
 
   bool serves(std::size_t lane) const { return !active_[lane].empty() && active_[lane].front().ready <= now_; }
@@ -309,11 +324,15 @@ Timeline simulate_steady(const Plan& plan, const Layout& layout, const StepRates
   const PlanWaits waits(plan, layout);
   Simulation simulation(layout, plan.pages);
   double before = 0;
+  double left_before = 0;
   for (int i = 0; i < most_runs; ++i) {
     simulation.run({&plan, &rates}, waits);
     const double now = simulation.last_seconds();
-    if (std::fabs(now - before) <= settled * now) break;
+    const double left = simulation.work_left();
+    const double most = settled * static_cast<double>(plan.traffic.read_bytes + plan.traffic.write_bytes);
+    if (std::fabs(now - before) <= settled * now && std::fabs(left - left_before) <= most) break;
     before = now;
+    left_before = left;
   }
   Timeline last = std::move(simulation.finish().back());
   note_bounds(plan, rates, last);

@@ -59,7 +59,7 @@ std::vector<Timeline> simulate_runs(std::span<const PlannedRun> runs, const Layo
 Timeline simulate(const Plan& plan, const Layout& layout, const StepRates& rates);
 
 // A step in the midst of many: the plan, which must be one that may follow itself, follows itself until its time
-// settles.
+// and what it leaves under way settle.
 Timeline simulate_steady(const Plan& plan, const Layout& layout, const StepRates& rates);
 
 }  // namespace spillway

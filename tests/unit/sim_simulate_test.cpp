@@ -18,7 +18,7 @@ void for_each_plan(const Visit& visit) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
-    const Plan plan = make_plan(layout, 0, smallest_pages(layout), {});
+    const Plan plan = make_plan(layout, 0, smallest_pages(layout), {.commits = seed % 2 == 0});
     StepRates rates;
     for (std::size_t i = 0; i < programs.step().ops.size(); ++i) {
       rates.op_seconds.push_back(0.5 + static_cast<double>((seed * 31 + i * 17) % 10) / 10);
@@ -115,6 +115,23 @@ TEST(Simulate, SmallCostsAreAddedWhereTheyFall) {
   });
 }
 
+TEST(Simulate, ACommitTakesNoTimeAndWaitsForTheWritesBeforeIt) {
+  int commits = 0;
+  for_each_plan([&](const Plan& plan, const Layout& layout, StepRates rates) {
+    rates.wake_seconds = 0.25;
+    const Timeline timeline = simulate(plan, layout, rates);
+    const auto& writes = plan.lanes[static_cast<std::size_t>(LaneId::write)];
+    for (std::size_t i = 0; i < writes.size(); ++i) {
+      if (plan.instrs[index_of(writes[i])].kind != Instr::Kind::commit) continue;
+      ++commits;
+      const double begin = start_of(timeline, writes[i]);
+      EXPECT_EQ(end_of(timeline, writes[i]), begin);
+      EXPECT_EQ(begin, i == 0 ? 0 : end_of(timeline, writes[i - 1]));
+    }
+  });
+  EXPECT_GT(commits, 0);
+}
+
 // What a run measured, put back in, gives that run: the simulator adds and forgets nothing of its own.
 TEST(Simulate, MeasuredMovesGiveTheRunTheyWereMeasuredIn) {
   for_each_plan([](const Plan& plan, const Layout& layout, const StepRates& rates) {
@@ -135,7 +152,7 @@ TEST(Simulate, MeasuredMovesGiveTheRunTheyWereMeasuredIn) {
 
 TEST(Simulate, RunsThatFollowEachOtherSettleAndNoneIsShorterThanItsOps) {
   for_each_plan([](const Plan& plan, const Layout& layout, const StepRates& rates) {
-    const std::vector<PlannedRun> runs(4, {&plan, &rates});
+    const std::vector<PlannedRun> runs(8, {&plan, &rates});
     const std::vector<Timeline> timelines = simulate_runs(runs, layout);
     const Timeline steady = simulate_steady(plan, layout, rates);
     const double tolerance = 1e-9 * steady.seconds;
