@@ -122,6 +122,8 @@ std::vector<Option> options_of(TrainOptions& o) {
        one_of({"tensorboard", "none"})},
       {"logging_dir", run_group, "folder of the event files, of this run alone; default: OUTPUT_DIR/runs",
        &o.logging_dir},
+      {"metrics_address", run_group,
+       "serve /metrics for Prometheus and /healthz there, as 127.0.0.1:9400; default: nowhere", &o.metrics_address},
   };
   add_machine_rows(rows, o);
   rows.push_back(

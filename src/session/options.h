@@ -44,6 +44,7 @@ struct TrainOptions {
   std::int64_t trace_steps = 5;           // that it keeps
   std::string report_to = "tensorboard";  // or none
   std::string logging_dir;                // of the event files; empty: output_dir/runs
+  std::string metrics_address;            // "127.0.0.1:9400"; empty: no endpoint
 
   std::int64_t save_steps = 0;        // commit every so many steps; 0: as often as costs little; -1: never
   std::int64_t save_total_limit = 1;  // commits kept

@@ -20,6 +20,8 @@
 #include "sim/op_rates.h"
 #include "store/checksum.h"
 #include "telemetry/metrics.h"
+#include "telemetry/metrics_endpoint.h"
+#include "telemetry/observer_list.h"
 #include "telemetry/run_watch.h"
 #include "telemetry/tensorboard_file.h"
 
@@ -366,8 +368,17 @@ class TrainingRun {
 void run_train(const TrainOptions& options, TrainObserver& observer, RunControl* control) {
   validate(options, TrainUse::train);
   RunControl none;
+  RunGauges gauges;
+  ObserverList observers;
+  observers.add(observer);
+  std::optional<MetricsEndpoint> endpoint;
+  if (!options.metrics_address.empty()) {
+    endpoint.emplace(parse_listen_address(options.metrics_address), gauges);
+    observers.add(gauges);
+    observer.note("metrics are at " + endpoint->url());
+  }
   TrainingSetup setup(options);
-  TrainingRun(setup, observer, control == nullptr ? none : *control).run();
+  TrainingRun(setup, observers, control == nullptr ? none : *control).run();
 }
 
 }  // namespace spillway
