@@ -211,7 +211,8 @@ bool RunCheckpoints::export_is_due(std::int64_t step) const {
 // Commits that are not durable: reached or not, wanted or not.
 int RunCheckpoints::pending() const {
   const std::lock_guard lock(expected_mutex_);
-  const auto wanted = std::count_if(expected_.begin(), expected_.end(), [](const auto& facts) { return facts; });
+  const auto wanted =
+      std::count_if(expected_.begin(), expected_.end(), [](const Expected& step) { return step.facts.has_value(); });
   return static_cast<int>(wanted) + committer_->pending();
 }
 
@@ -240,29 +241,45 @@ const Plan& RunCheckpoints::plan_step(const RunState& after, bool commit_wanted)
   const Plan& plan = due ? plans[static_cast<std::size_t>(setup_.planned.committing)] : plans.front();
   if (!due && setup_.planned.committing != 0) return plan;
   const std::lock_guard lock(expected_mutex_);
-  expected_.emplace_back(due ? std::optional(CommitFacts{after.step, json_of(after)}) : std::nullopt);
+  expected_.push_back({due ? std::optional(CommitFacts{after.step, json_of(after)}) : std::nullopt});
   return plan;
 }
 
 void RunCheckpoints::reached(SlotSnapshot snapshot) {
-  std::optional<CommitFacts> facts;
-  {
-    const std::lock_guard lock(expected_mutex_);
-    SPILLWAY_CHECK(!expected_.empty(), "a commit that no step was to make");
-    facts = std::move(expected_.front());
-    expected_.pop_front();
-  }
-  if (!facts) return slots_->release(snapshot.slots);
-  note_stage(EventSource::disk, facts->step, CommitStage::snapshot, 0);
-  try {
-    committer_->submit({std::move(snapshot), std::move(*facts)});
-  } catch (const Error&) {  // the committer has failed: the training thread hears of it from Committer::check
+  const std::lock_guard lock(expected_mutex_);
+  const auto step = std::find_if(expected_.begin(), expected_.end(), [](const Expected& e) { return !e.snapshot; });
+  SPILLWAY_CHECK(step != expected_.end(), "a commit that no step was to make");
+  if (step->facts) note_stage(EventSource::disk, step->facts->step, CommitStage::snapshot, 0);
+  step->snapshot = std::move(snapshot);
+  submit_ready();
+}
+
+// Never waits: no more than the committer takes are begun.
+void RunCheckpoints::submit_ready() {
+  for (; !expected_.empty() && expected_.front().good && expected_.front().snapshot; expected_.pop_front()) {
+    Expected& step = expected_.front();
+    if (!step.facts) {
+      slots_->release(step.snapshot->slots);
+      continue;
+    }
+    try {
+      committer_->submit({std::move(*step.snapshot), std::move(*step.facts)});
+    } catch (const Error&) {  // the committer has failed: the training thread hears of it from Committer::check
+    }
   }
 }
 
 void RunCheckpoints::after_step(const RunState& state) {
-  if (committer_) return follow_commits();
-  if (export_is_due(state.step)) export_now(state);
+  if (!committer_) {
+    if (export_is_due(state.step)) export_now(state);
+    return;
+  }
+  {
+    const std::lock_guard lock(expected_mutex_);
+    if (!expected_.empty()) expected_.back().good = true;
+    submit_ready();
+  }
+  follow_commits();
 }
 
 void RunCheckpoints::note_stage(EventSource source, std::int64_t step, CommitStage stage, std::int64_t bytes) {

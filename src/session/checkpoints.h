@@ -50,10 +50,11 @@ class RunCheckpoints {
   // Before a step, of which `after` is to be the end: the plan that it runs by, which commits when that is due or
   // `commit_wanted`.
   const Plan& plan_step(const RunState& after, bool commit_wanted);
-  // For ExecutorOptions::on_commit: hands the versions of the oldest step whose commit was not reached yet to the
-  // committer. On the disk thread.
+  // For ExecutorOptions::on_commit: the versions of the oldest step whose commit was not reached yet. On the disk
+  // thread.
   void reached(SlotSnapshot snapshot);
-  // After that step: exports what is due, and tells what became durable.
+  // The step has proved good and is recorded: its commit may become durable once it is reached. Exports what is due,
+  // and tells what became durable.
   void after_step(const RunState& state);
   // The run stops here: commits, and waits until everything is durable. Returns a sentence for the user.
   std::string stop(const RunState& state);
@@ -114,10 +115,15 @@ class RunCheckpoints {
   std::unique_ptr<Committer> committer_;
   std::unique_ptr<BackgroundExport> export_;
 
-  // By step run with a committing plan whose commit was not reached yet, the oldest first: what it is to say, or
-  // nothing where it is not wanted.
+  // A step that runs by a plan that commits, until its commit is reached and the step has proved good.
+  struct Expected {
+    std::optional<CommitFacts> facts;  // nothing: its commit is not wanted
+    bool good = false;
+    std::optional<SlotSnapshot> snapshot = {};  // once it is reached
+  };
+  void submit_ready();  // under the mutex
   mutable std::mutex expected_mutex_;
-  std::deque<std::optional<CommitFacts>> expected_;
+  std::deque<Expected> expected_;  // the oldest first
 };
 
 }  // namespace spillway

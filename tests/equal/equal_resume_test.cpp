@@ -11,6 +11,7 @@
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/checkpoint_verbs.h"
+#include "session/run_folder.h"
 #include "session/session.h"
 #include "store/slot_file.h"
 
@@ -157,6 +158,22 @@ TEST_P(EqualResume, AnExportOfARunIsThatOfAStoppedOne) {
   EXPECT_EQ(export_checkpoint(scratch_ / "stopped", -1, scratch_ / "six", false), 6);
   for (const char* const name : {"model.safetensors", "optimizer.safetensors"})
     EXPECT_EQ(bytes_of(scratch_ / "six" / name), bytes_of(scratch_ / "run/checkpoint-6" / name)) << name;
+}
+
+TEST_P(EqualResume, AStepThatDivergesIsNotCommitted) {
+  options_.output_dir = (scratch_ / "run").string();
+  options_.save_steps = 1;
+  options_.learning_rate = 1e30;
+  options_.warmup_steps = 0;
+  for (const std::int64_t budget : {smallest_bytes_, std::int64_t{1} << 30}) {
+    options_.memory_bytes = budget;
+    RecordingObserver observer;
+    EXPECT_THROW(run_train(options_, observer), UserError);
+    std::int64_t newest = 0;
+    for (const CheckpointRow& row : list_checkpoints(scratch_ / "run").rows) newest = std::max(newest, row.step);
+    EXPECT_EQ(newest, recorded_steps(scratch_ / "run"));
+    EXPECT_LT(newest, total_steps);
+  }
 }
 
 TEST_P(EqualResume, ASecondRunInTheFolderIsRefused) {
