@@ -136,12 +136,14 @@ std::string text_of(const PlanReport& r, double disk_tbw) {
   return text + (r.fits ? "\nfits\n" : "\ndoes not fit\n");
 }
 
-ExitCode plan(TrainArguments& arguments, bool json, bool predict, double disk_tbw) {
-  const TrainOptions& options = arguments.read();
+// The trace that a file names is that of the run, which may have been made; a flag asks for one of the plan.
+ExitCode plan(TrainArguments& arguments, bool wants_trace, bool json, bool predict, double disk_tbw) {
+  TrainOptions options = arguments.read();
   if (arguments.print_config_wanted()) {
     print(arguments.config_text());
     return ExitCode::ok;
   }
+  if (!wants_trace) options.trace.clear();
   validate(options, TrainUse::plan);
   const PlanReport report = run_plan(options, predict || !options.trace.empty());
   print_notes(report.notes);
@@ -163,7 +165,9 @@ Verb add_plan(CLI::App& app) {
   verb->add_option("--disk-tbw", *disk_tbw, "terabytes that the disk is rated for: say how long it will last")
       ->check(CLI::NonNegativeNumber)
       ->type_name("NUMBER");
-  return {verb, [arguments, json, predict, disk_tbw] { return plan(*arguments, *json, *predict, *disk_tbw); }};
+  return {verb, [verb, arguments, json, predict, disk_tbw] {
+            return plan(*arguments, verb->count("--trace") > 0, *json, *predict, *disk_tbw);
+          }};
 }
 
 }  // namespace spillway

@@ -139,6 +139,20 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
   }
 }
 
+TEST_F(Verbs, PlanWritesATraceOnlyWhereAFlagAsksForIt) {
+  folder_.file("machine.json", "{}");
+  folder_.file("measured.json", "of the run");
+  folder_.file("run.yaml", "model: " + path("model") + "\ndata: [" + path("data.txt") + "]\nmachine: " +
+                               path("machine.json") + "\nmax_seq_len: 16\ntrace: " + path("measured.json") + "\n");
+  Outcome outcome = run({"plan", path("run.yaml")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(folder_.text_of("measured.json"), "of the run");
+  outcome = run({"plan", path("run.yaml"), "--trace", path("predicted.json")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(folder_.text_of("measured.json"), "of the run");
+  EXPECT_THAT(folder_.text_of("predicted.json"), HasSubstr("predicted"));
+}
+
 TEST_F(Verbs, InitAsksForSpaceBeforeItWrites) {
   expect_refused(init({"--hidden-size", "1048576", "--vocab-size", "2147483647", path("big")}), "free", 4);
 }
