@@ -18,6 +18,7 @@ using nlohmann::ordered_json;
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
 constexpr std::int64_t most_threads = 4096;
+constexpr std::int64_t most_depth = 256;
 
 void refuse_unknown(const JsonObject& object, std::span<const std::string_view> known) {
   for (const auto& item : object.json().items()) {
@@ -85,7 +86,7 @@ MachineIdentity read_identity(const JsonObject& object) {
 DiskRate read_disk(const JsonObject& object) {
   refuse_unknown(object, std::to_array<std::string_view>({"directory", "device", "block_bytes", "read_bytes_per_second",
                                                           "write_bytes_per_second", "mixed_bytes_per_second",
-                                                          "request_seconds", "source"}));
+                                                          "request_seconds", "depth", "source"}));
   DiskRate disk;
   disk.directory = object.string("directory", "");
   disk.device = object.string("device", "");
@@ -97,6 +98,7 @@ DiskRate read_disk(const JsonObject& object) {
       object.positive("mixed_bytes_per_second", std::min(disk.read_bytes_per_second, disk.write_bytes_per_second));
   disk.request_seconds = assumed_rates().disks.front().request_seconds;
   read(object, "request_seconds", disk.request_seconds);
+  disk.depth = object.size("depth", most_depth, 0);
   return disk;
 }
 
@@ -145,6 +147,7 @@ ordered_json disk_json(const DiskRate& disk) {
   out["write_bytes_per_second"] = disk.write_bytes_per_second;
   out["mixed_bytes_per_second"] = disk.mixed_bytes_per_second;
   out["request_seconds"] = disk.request_seconds;
+  if (disk.depth > 0) out["depth"] = disk.depth;
   out["source"] = name_of(disk.source);
   return out;
 }

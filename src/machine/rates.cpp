@@ -129,10 +129,14 @@ DiskRate together(std::span<const DiskRate> disks, std::span<const double> share
   whole.read_bytes_per_second = rate(&DiskRate::read_bytes_per_second);
   whole.write_bytes_per_second = rate(&DiskRate::write_bytes_per_second);
   whole.mixed_bytes_per_second = rate(&DiskRate::mixed_bytes_per_second);
+  double depth = 0;
   for (const DiskRate& disk : disks) {
+    depth += static_cast<double>(disk.depth) / sharers(disks, disk);
     whole.request_seconds = std::max(whole.request_seconds, disk.request_seconds);
     whole.source = std::max(whole.source, disk.source);
   }
+  const bool known = std::all_of(disks.begin(), disks.end(), [](const DiskRate& disk) { return disk.depth > 0; });
+  whole.depth = known ? std::llround(depth) : 0;
   return whole;
 }
 

@@ -58,6 +58,7 @@ struct DiskRate {
   double mixed_bytes_per_second = 0;  // both at once, half and half, together
   double request_seconds = 0;         // a lone small request
   RateSource source = RateSource::declared;
+  std::int64_t depth = 0;  // requests in flight at which the rates were reached, and no fewer reach them; 0: not said
 };
 
 struct MachineRates {
@@ -100,7 +101,8 @@ OpEstimate op_estimate(const OpClass& what, const MachineRates& rates);
 // that appear twice count once. Equal when nothing is known of one of them.
 std::vector<double> disk_shares(std::span<const DiskRate> disks);
 
-// Several directories as one disk, spread by these shares: the slowest for its share sets the rate.
+// Several directories as one disk, spread by these shares: the slowest for its share sets the rate, and depths of
+// different devices add up.
 DiskRate together(std::span<const DiskRate> disks, std::span<const double> shares);
 
 }  // namespace spillway

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -17,7 +18,9 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::int64_t most_in_flight = 16;
+constexpr std::int64_t most_in_flight = 16;  // the executor's, where a disk says nothing else
+constexpr std::array<std::int64_t, 3> depths{8, 16, 32};
+constexpr double depth_gain = 1.05;  // in rate, for which more requests are worth it
 
 double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
@@ -28,7 +31,7 @@ class DiskTimer {
  public:
   DiskTimer(const std::filesystem::path& directory, std::int64_t block_bytes, std::int64_t blocks,
             std::int64_t in_flight)
-      : engine_(make_io_engine({})),
+      : engine_(make_io_engine({.depth = static_cast<int>(in_flight)})),
         store_({{directory}, block_bytes, blocks}, *engine_),
         block_bytes_(block_bytes),
         in_flight_(in_flight),
@@ -87,25 +90,45 @@ IoRequest::Kind always_read(std::size_t) { return IoRequest::Kind::read; }
 IoRequest::Kind always_write(std::size_t) { return IoRequest::Kind::write; }
 IoRequest::Kind alternate(std::size_t n) { return n % 2 == 0 ? IoRequest::Kind::read : IoRequest::Kind::write; }
 
-DiskTimer make_timer(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits) {
-  const std::int64_t in_flight = std::clamp<std::int64_t>(limits.memory_bytes / block_bytes, 1, most_in_flight);
+DiskTimer make_timer(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits,
+                     std::int64_t most) {
+  const std::int64_t in_flight = std::clamp<std::int64_t>(limits.memory_bytes / block_bytes, 1, most);
   // A file that a second of the time allowed can fill on a fast disk.
   const std::int64_t file_bytes = limits.seconds > 4 ? gib : 128 * mib;
   return {directory, block_bytes, std::clamp<std::int64_t>(file_bytes / block_bytes, 2 * in_flight, 4096), in_flight};
 }
 
+// The fewest requests in flight that reach about the best rate; in turns, so that a slow moment is not one depth's.
+std::int64_t best_depth(DiskTimer& timer, double seconds) {
+  constexpr int rounds = 2;
+  std::array<double, depths.size()> rates{};
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < depths.size(); ++i) {
+      const std::int64_t depth = std::min(depths[i], timer.in_flight());
+      const double rate = timer.pass(alternate, 2 * depth, seconds / (rounds * depths.size()), depth);
+      rates[i] = std::max(rates[i], rate);
+    }
+  }
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < depths.size(); ++i) {
+    if (rates[i] > depth_gain * rates[best]) best = i;
+  }
+  return std::min(depths[best], timer.in_flight());
+}
+
 }  // namespace
 
 DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits) {
-  DiskTimer timer = make_timer(directory, block_bytes, limits);
+  DiskTimer timer = make_timer(directory, block_bytes, limits, depths.back());
   timer.write_all();
   const int rounds = limits.seconds > 4 ? 3 : 1;
-  const double seconds = limits.seconds / (4 * rounds);
+  const double seconds = limits.seconds / (5 * rounds);
+  const std::int64_t depth = best_depth(timer, limits.seconds / 5);
   std::array<std::vector<double>, 3> rates;
   for (int round = 0; round < rounds; ++round) {
-    rates[0].push_back(timer.pass(always_read, 1, seconds, timer.in_flight()));
-    rates[1].push_back(timer.pass(always_write, 1, seconds, timer.in_flight()));
-    rates[2].push_back(timer.pass(alternate, 2, seconds, timer.in_flight()));
+    rates[0].push_back(timer.pass(always_read, 1, seconds, depth));
+    rates[1].push_back(timer.pass(always_write, 1, seconds, depth));
+    rates[2].push_back(timer.pass(alternate, 2, seconds, depth));
   }
   for (auto& list : rates) std::sort(list.begin(), list.end());
   const auto middle = static_cast<std::size_t>(rounds / 2);
@@ -119,6 +142,7 @@ DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block
   const double alone = static_cast<double>(block_bytes) / timer.pass(always_read, 1, seconds / 4, 1);
   rate.request_seconds = std::max(0.0, alone - static_cast<double>(block_bytes) / rate.read_bytes_per_second);
   rate.source = RateSource::measured;
+  rate.depth = depth;
   return rate;
 }
 
@@ -127,7 +151,7 @@ double measure_slowdown(const std::filesystem::path& directory, std::int64_t blo
   const KernelKey key = product_key(matmul_has_bf16() ? DType::bf16 : DType::f32);
   const std::unique_ptr<Kernel> kernel = make_cpu_kernel(key);
   OpTimer products(threads, probe_product_bytes, kernel->scratch_bytes());
-  DiskTimer disk = make_timer(directory, block_bytes, limits);
+  DiskTimer disk = make_timer(directory, block_bytes, limits, most_in_flight);
   disk.write_all();
   std::vector<double> ratios;
   const auto mean_time = [&](double seconds) {

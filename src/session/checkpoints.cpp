@@ -118,14 +118,15 @@ bool RunCheckpoints::adopts() const {
   return same_directories(store->record, setup_.choices.spill_dirs);
 }
 
-void RunCheckpoints::make_store(const CommitSlots& needed) {
+void RunCheckpoints::make_store(const CommitSlots& needed, const std::vector<double>& shares) {
   try {
     slots_ = std::make_shared<SlotStore>(SlotStoreOptions{.directories = setup_.choices.spill_dirs,
                                                           .slot_bytes = setup_.planned.layout.page_bytes,
                                                           .slot_count = needed.slots,
                                                           .reserved_slots = needed.reserved,
                                                           .keep = true,
-                                                          .calls = slow_calls_.get()});
+                                                          .calls = slow_calls_.get(),
+                                                          .shares = shares});
   } catch (const DeviceError& error) {
     throw DeviceError("{}; of this, commits take a part: save_steps: -1 makes none", error.what());
   }
@@ -135,7 +136,7 @@ void RunCheckpoints::make_store(const CommitSlots& needed) {
   write_store_records(output_dir(), records);
 }
 
-std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots() {
+std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots(const std::vector<double>& shares) {
   const Layout& layout = setup_.planned.layout;
   const TrainOptions& options = setup_.options;
   pace_.emplace(setup_.pace());
@@ -151,7 +152,7 @@ std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots() {
   const CommitSlots needed = commit_slots_for(layout, setup_.planned.plans, space);
   if (adopts()) adopted_ = snapshot_of(found_->manifest, *found_->slots, setup_.model.state(), layout);
   if (!adopted_) {
-    make_store(needed);
+    make_store(needed, shares);
     return slots_;
   }
   const auto store =
@@ -160,6 +161,7 @@ std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots() {
   catalogue_ = std::move(store->catalogue);
   record_ = store->record;
   older_.erase(store);
+  slots_->set_shares(shares);
   slots_->grow(needed.slots, needed.reserved);
   return slots_;
 }

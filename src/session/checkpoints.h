@@ -37,8 +37,9 @@ class RunCheckpoints {
   // Where the run begins: at 0, or where it was stopped. After find.
   const RunState& begin() const { return begin_; }
 
-  // The slots of the run, for the executor; null when nothing is kept. Throws DeviceError when the disk has no room.
-  std::shared_ptr<SlotStore> prepare_slots();
+  // The slots of the run, for the executor, in these shares over the spill directories (empty: even); null when nothing
+  // is kept. Throws DeviceError when the disk has no room.
+  std::shared_ptr<SlotStore> prepare_slots(const std::vector<double>& shares);
   // Before anything is in the executor's memory: takes over the slots of the commit, where they serve as they are.
   void adopt(Executor& executor);
   // Otherwise fills the executor's state from what was found; false when there is nothing, and the caller loads a
@@ -70,7 +71,7 @@ class RunCheckpoints {
   bool take_newest_export(std::int64_t step, const RunState& now);
   void go_on_from(const RunState& then, const std::string& name, const RunState& now);
   bool adopts() const;
-  void make_store(const CommitSlots& needed);
+  void make_store(const CommitSlots& needed, const std::vector<double>& shares);
   bool is_due(const RunState& after);
   int pending() const;
   void commit_now(const RunState& state);

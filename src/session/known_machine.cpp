@@ -123,13 +123,13 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
   return known;
 }
 
-std::vector<double> spill_shares(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes,
-                                 std::int64_t memory_bytes) {
-  if (choices.spill_dirs.size() < 2) return {};
+SpillUse spill_use(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes,
+                   std::int64_t memory_bytes) {
+  if (choices.spill_dirs.size() < 2) return {{}, recall_machine(machine_file, choices, page_bytes).disk.depth};
   KernelCache none;
-  std::vector<double> shares = know_machine(machine_file, choices, {}, none, page_bytes, memory_bytes).disk_shares;
-  if (shares.size() != choices.spill_dirs.size()) shares.clear();  // the file is of a machine with other disks
-  return shares;
+  KnownMachine known = know_machine(machine_file, choices, {}, none, page_bytes, memory_bytes);
+  if (known.disk_shares.size() != choices.spill_dirs.size()) known.disk_shares.clear();
+  return {std::move(known.disk_shares), known.disk.depth};
 }
 
 }  // namespace spillway

@@ -28,9 +28,12 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
 // The same without measuring anything: what is not in the cache is assumed, so that plans can be compared at once.
 KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes);
 
-// In which proportions the spill directories share the slots; empty, for evenly, when there is only one. Measures as
-// know_machine does.
-std::vector<double> spill_shares(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes,
-                                 std::int64_t memory_bytes);
+// How the spill directories are used: measured as by know_machine where there are several; a single one is recalled.
+struct SpillUse {
+  std::vector<double> shares;  // of the slots; empty, for evenly, when there is only one or the file has other disks
+  std::int64_t depth = 0;      // requests in flight; 0: not known
+};
+SpillUse spill_use(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes,
+                   std::int64_t memory_bytes);
 
 }  // namespace spillway

@@ -177,15 +177,18 @@ class TrainingRun {
 
   void open_executor() {
     ExecutorOptions execution;
-    execution.spill_shares = spill_shares(options_.machine, setup_.choices, setup_.planned.layout.page_bytes,
-                                          setup_.planned.plans.front().pages * setup_.planned.layout.page_bytes);
+    const Layout& layout = setup_.planned.layout;
+    const SpillUse spill = spill_use(options_.machine, setup_.choices, layout.page_bytes,
+                                     plan(training_program).pages * layout.page_bytes);
     check_fixed_memory(setup_.planned);
     execution.threads = setup_.choices.threads;
     execution.spill_dirs = setup_.choices.spill_dirs;
     execution.poison = options_.poison;
     execution.huge_pages = options_.huge_pages;
     execution.delay_seed = static_cast<std::uint64_t>(options_.delay_seed);
-    execution.slots = checkpoints_.prepare_slots();
+    execution.spill_shares = spill.shares;
+    execution.slots = checkpoints_.prepare_slots(spill.shares);
+    if (spill.depth > 0) execution.io.depth = static_cast<int>(spill.depth);
     execution.on_commit = [this](SlotSnapshot snapshot) { checkpoints_.reached(std::move(snapshot)); };
     execution.io.allow_uring = options_.allow_uring;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;

@@ -18,7 +18,7 @@ MachineRates full() {
   rates.memory_bytes_per_second = {1e10, 1.7e10};
   rates.compute_slowdown = 1.0625;
   rates.source = RateSource::measured;
-  rates.disks = {{"/spill", "ext4 on 8:1", 2 * mib, 1.5e9, 1e9, 1.1e9, 1e-4, RateSource::measured}};
+  rates.disks = {{"/spill", "ext4 on 8:1", 2 * mib, 1.5e9, 1e9, 1.1e9, 1e-4, RateSource::measured, 8}};
   rates.ops = {{{"linear", DType::bf16, "bf16[2,3] -> bf16[2,4]", 48, 52}, 4, 1.0 / 3, RateSource::measured}};
   return rates;
 }
@@ -31,6 +31,7 @@ TEST(MachineFile, ReadsBackWhatItWrites) {
   EXPECT_EQ(read.ops.front().seconds, 1.0 / 3);
   EXPECT_EQ(read.ops.front().what.dtype, DType::bf16);
   EXPECT_EQ(read.disks.front().source, RateSource::measured);
+  EXPECT_EQ(read.disks.front().depth, 8);
 }
 
 TEST(MachineFile, AFewNumbersByHandAreEnough) {

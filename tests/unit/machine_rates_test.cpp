@@ -57,6 +57,7 @@ DiskRate disk(std::string device, double rate) {
   made.read_bytes_per_second = 2 * rate;
   made.write_bytes_per_second = rate;
   made.mixed_bytes_per_second = rate;
+  made.depth = 8;
   return made;
 }
 
@@ -69,6 +70,7 @@ TEST(Rates, DirectoriesShareSlotsByTheBandwidthOfTheirDisks) {
   EXPECT_DOUBLE_EQ(together(two, shares).read_bytes_per_second, 8e9);
   const std::vector<double> even{0.5, 0.5};
   EXPECT_DOUBLE_EQ(together(two, even).mixed_bytes_per_second, 2e9);
+  EXPECT_EQ(together(two, shares).depth, 16);
 }
 
 TEST(Rates, TwoDirectoriesOnOneDiskAreOneDisk) {
@@ -77,11 +79,13 @@ TEST(Rates, TwoDirectoriesOnOneDiskAreOneDisk) {
   EXPECT_DOUBLE_EQ(shares[0], 0.25);
   EXPECT_DOUBLE_EQ(shares[2], 0.5);
   EXPECT_DOUBLE_EQ(together(disks, shares).mixed_bytes_per_second, 4e9);
+  EXPECT_EQ(together(disks, shares).depth, 16);
 }
 
 TEST(Rates, AnUnknownDiskMakesSharesEqual) {
   const std::vector<DiskRate> disks{disk("a", 2e9), DiskRate{}};
   EXPECT_DOUBLE_EQ(disk_shares(disks)[0], 0.5);
+  EXPECT_EQ(together(disks, disk_shares(disks)).depth, 0);
 }
 
 TEST(Rates, AFingerprintTellsIdentitiesApart) {
