@@ -20,3 +20,4 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/spillway-config-version.cma
 install(FILES ${CMAKE_BINARY_DIR}/spillway-config.cmake ${CMAKE_BINARY_DIR}/spillway-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/spillway)
 install(FILES LICENSE NOTICE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${CMAKE_BINARY_DIR}/report_page/uPlot.LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)

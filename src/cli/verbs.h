@@ -25,6 +25,7 @@ Verb add_tokenize(CLI::App& app);
 Verb add_inspect(CLI::App& app);
 Verb add_probe(CLI::App& app);
 Verb add_checkpoint(CLI::App& app);
+Verb add_report(CLI::App& app);
 
 // To stdout; throws DeviceError when it cannot be written.
 void print(std::string_view text);

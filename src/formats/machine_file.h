@@ -9,6 +9,9 @@
 
 namespace spillway {
 
+// In the output folder of a run: the rates it was planned and predicted with.
+inline constexpr std::string_view run_machine_name = "machine.json";
+
 // Pure. What the text leaves out is as in assumed_rates(), and `declared` becomes the source of what it gives without
 // one. Throws UserError naming `file`, key and value.
 MachineRates parse_machine(std::string_view text, const std::string& file);

@@ -7,8 +7,11 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "device/memory_info.h"
+#include "formats/atomic_file.h"
+#include "formats/machine_file.h"
 #include "ops/adamw/adamw.h"
 #include "ops/matmul/matmul.h"
+#include "probe/probe.h"
 #include "session/checkpoints.h"
 #include "session/data.h"
 #include "session/feed.h"
@@ -77,6 +80,7 @@ class TrainingRun {
                       state_.step);
     open_executor();
     MetricsFile metrics(std::filesystem::path(options_.output_dir) / "metrics.jsonl", state_.step);
+    keep_machine();
     open_events();
     watch_.end(RunPhase::load);
     observer().started(summary());
@@ -219,6 +223,19 @@ class TrainingRun {
     StepShape one = setup_.shape;
     one.micro_batches = 1;
     eval_feed_.emplace(*executor_, evaluation_program, setup_.evaluation->micro_batches, one, *eval_windows_);
+  }
+
+  // Beside the metrics: what a report says of the machine.
+  void keep_machine() {
+    const KnownMachine machine = recall_machine(options_.machine, setup_.choices, setup_.planned.layout.page_bytes);
+    MachineRates rates = machine.rates;
+    if (rates.identity == MachineIdentity{}) rates.identity = identify_machine();
+    rates.ops.clear();
+    try {
+      write_file_atomically(std::filesystem::path(options_.output_dir) / run_machine_name, write_machine(rates));
+    } catch (const DeviceError& error) {  // a report can do without
+      watch_.observer().note(error.what());
+    }
   }
 
   // Where the machine's rates are known already; a run does not measure.

@@ -12,6 +12,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int64_t most_catalog_bytes = std::int64_t{1} << 46;  // of anything: sums cannot overflow
+
 std::string json_text(std::string_view text) { return json(text).dump(-1, ' ', false, json::error_handler_t::replace); }
 
 template <typename Items, typename Text>
@@ -71,6 +73,28 @@ CatalogPlan plan_from(const json& object) {
   return plan;
 }
 
+// Whoever follows a plan does so by these numbers, unchecked.
+void check(const Catalog& catalog) {
+  for (const CatalogPlan& plan : catalog.plans) {
+    for (const CatalogStay& stay : plan.stays) {
+      if (catalog.bundle(stay.bundle) == nullptr || stay.bytes < 0 || stay.bytes > most_catalog_bytes)
+        throw UserError("the list of a run's ops is damaged: a stay of bundle {}, {} bytes", stay.bundle, stay.bytes);
+    }
+    for (const CatalogInstr& instr : plan.instrs) {
+      for (const std::int32_t stay : instr.stays) {
+        if (stay < 0 || stay >= std::ssize(plan.stays))
+          throw UserError("the list of a run's ops is damaged: stay {} of {}", stay, plan.stays.size());
+      }
+    }
+  }
+  for (const CatalogBundle& bundle : catalog.bundles) {
+    if (bundle.bytes < 0 || bundle.bytes > most_catalog_bytes)
+      throw UserError("the list of a run's ops is damaged: a bundle of {} bytes", bundle.bytes);
+  }
+  if (catalog.arena_bytes < 0 || catalog.arena_bytes > most_catalog_bytes)
+    throw UserError("the list of a run's ops is damaged: pages of {} bytes", catalog.arena_bytes);
+}
+
 Catalog catalog_from(const json& object) {
   Catalog catalog;
   catalog.arena_bytes = object.at("arena_bytes").get<std::int64_t>();
@@ -88,6 +112,7 @@ Catalog catalog_from(const json& object) {
                                row.at(3).get<std::string>()});
   }
   for (const json& plan : object.at("plans")) catalog.plans.push_back(plan_from(plan));
+  check(catalog);
   return catalog;
 }
 

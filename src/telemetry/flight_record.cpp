@@ -68,6 +68,24 @@ void check_rings(const Mapped& file, const FlightHeader& header, const std::file
     throw UserError("{}: is damaged; its rings do not fit in the file", path.string());
 }
 
+// Of a file from anywhere: what sums and differences are made of cannot overflow.
+constexpr std::int64_t most_ns = std::int64_t{1} << 61;
+constexpr std::int64_t most_move_bytes = std::int64_t{1} << 46;
+
+bool is_sound(const Event& e) {
+  const bool counts_bytes =
+      e.kind == EventKind::move_submit || e.kind == EventKind::move_complete || e.kind == EventKind::stay_begin;
+  return e.kind != EventKind::none && static_cast<std::size_t>(e.kind) < event_kind_count &&
+         static_cast<std::size_t>(e.lane) < event_lane_count && e.time_ns >= 0 && e.time_ns < most_ns &&
+         (!counts_bytes || (e.value >= 0 && e.value <= most_move_bytes));
+}
+
+void check_times(const FlightHeader& header, const std::filesystem::path& path) {
+  for (const std::int64_t time : {header.start_wall_ns, header.start_ns, header.committed_ns.load()}) {
+    if (time < 0 || time >= most_ns) throw UserError("{}: is damaged; it gives a time of {} ns", path.string(), time);
+  }
+}
+
 }  // namespace
 
 FlightFile::FlightFile(const std::filesystem::path& path, const RingCapacities& capacities)
@@ -126,6 +144,12 @@ void FlightFile::committed(std::int64_t step) {
   header().committed_step = step;
 }
 
+void FlightFile::keep_steps() const {
+  std::error_code ignored;  // a report then has what is left in the rings
+  std::filesystem::copy_file(path_, path_.parent_path() / steps_file_name,
+                             std::filesystem::copy_options::overwrite_existing, ignored);
+}
+
 FlightRecord read_flight(const std::filesystem::path& given) {
   const std::filesystem::path path = std::filesystem::is_directory(given) ? given / flight_file_name : given;
   const Mapped file(path);
@@ -136,6 +160,7 @@ FlightRecord read_flight(const std::filesystem::path& given) {
   if (header.version != event_version || header.event_bytes != sizeof(Event))
     throw UserError("{}: has version {}, this spillway reads {}", path.string(), header.version, event_version);
   check_rings(file, header, path);
+  check_times(header, path);
 
   FlightRecord record;
   record.process = header.process;
@@ -151,6 +176,7 @@ FlightRecord read_flight(const std::filesystem::path& given) {
   for (std::size_t source = 0; source < event_source_count; ++source) {
     rings.ring(static_cast<EventSource>(source)).read(0, record.events);
   }
+  std::erase_if(record.events, [](const Event& event) { return !is_sound(event); });
   std::stable_sort(record.events.begin(), record.events.end(),
                    [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
   if (header.catalog_bytes > 0) {

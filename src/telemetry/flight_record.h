@@ -17,6 +17,8 @@
 namespace spillway {
 
 inline constexpr std::string_view flight_file_name = "flight.bin";
+// The record as it was when the latest evaluation began, whose events may push the steps out.
+inline constexpr std::string_view steps_file_name = "steps.bin";
 
 enum class FlightEnd : std::uint32_t { running, finished, failed };
 
@@ -51,6 +53,8 @@ class FlightFile {
   EventRecorder& recorder() { return *recorder_; }
   void step_done(std::int64_t step, std::int64_t total_steps);
   void committed(std::int64_t step);
+  // Copies the file, as it is now, beside it under steps_file_name. Takes no memory; what fails is of no consequence.
+  void keep_steps() const;
   void ended(FlightEnd end) { header().end = end; }
 
   static constexpr std::int64_t header_bytes = 4096;

@@ -50,8 +50,10 @@ void MemoryByTag::set(std::int32_t bundle, std::int64_t bytes) {
   const CatalogBundle* of = catalog_.bundle(bundle);
   if (of == nullptr) return;
   std::int64_t& live = live_[static_cast<std::size_t>(bundle)];
+  if (bytes == live) return;
   by_tag_[static_cast<std::size_t>(of->tag)] += bytes - live;
   used_ += bytes - live;
+  if (on_change_) on_change_(bundle, bytes - live);
   live = bytes;
 }
 

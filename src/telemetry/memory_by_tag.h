@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -19,6 +20,9 @@ class MemoryByTag {
   explicit MemoryByTag(const Catalog& catalog) : catalog_(catalog), live_(catalog.bundles.size(), 0) {}
 
   void take(const Event& event);
+
+  // Called at every change, with the bundle and the bytes that its pages grew (or shrank) by.
+  void on_change(std::function<void(std::int32_t bundle, std::int64_t bytes)> call) { on_change_ = std::move(call); }
 
   // By MemoryTag; with `unused` they add up to the arena. (Events of two threads that raced may for an instant claim
   // more; then nothing is unused and they add up to more.)
@@ -43,6 +47,7 @@ class MemoryByTag {
   std::map<std::uint16_t, Run> runs_;
   std::array<std::int64_t, memory_tag_count> by_tag_{};
   std::int64_t used_ = 0;
+  std::function<void(std::int32_t, std::int64_t)> on_change_;
 };
 
 }  // namespace spillway

@@ -112,7 +112,9 @@ void RunWatch::begin(RunPhase phase) {
     flight_->recorder().phase_begin(phase);
     sample_counters(EventSource::compute);
   }
-  if (phase == RunPhase::evaluate) evaluation_ns_ = monotonic_ns();
+  if (phase != RunPhase::evaluate) return;
+  evaluation_ns_ = monotonic_ns();
+  if (flight_) flight_->keep_steps();
 }
 
 void RunWatch::end(RunPhase phase) {

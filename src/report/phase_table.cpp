@@ -1,0 +1,156 @@
+#include "report/phase_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace spillway {
+namespace {
+
+constexpr double hardly = 0.02;  // of a step: waiting that is not worth a sentence
+constexpr double mostly = 0.98;
+
+struct Span {
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+// Where any of these moves is under way, without overlaps.
+std::vector<Span> busy(const std::vector<TimelineMove>& moves, bool read, bool write) {
+  std::vector<Span> spans;
+  for (const TimelineMove& move : moves) {  // by begin
+    if (!(move.lane == EventLane::read ? read : write)) continue;
+    if (!spans.empty() && move.begin_ns <= spans.back().end_ns) {
+      spans.back().end_ns = std::max(spans.back().end_ns, move.end_ns);
+    } else {
+      spans.push_back({move.begin_ns, move.end_ns});
+    }
+  }
+  return spans;
+}
+
+// Calls with every overlap of a band and a span, both in order and each without overlaps of its own.
+template <typename Call>
+void each_overlap(const std::vector<TimelineBand>& bands, const std::vector<Span>& spans, Call&& call) {
+  std::size_t s = 0;
+  for (const TimelineBand& band : bands) {
+    while (s < spans.size() && spans[s].end_ns <= band.begin_ns) ++s;
+    for (std::size_t i = s; i < spans.size() && spans[i].begin_ns < band.end_ns; ++i) {
+      const std::int64_t from = std::max(band.begin_ns, spans[i].begin_ns);
+      const std::int64_t to = std::min(band.end_ns, spans[i].end_ns);
+      if (to > from) call(static_cast<std::size_t>(band.phase), to - from, i);
+    }
+  }
+}
+
+using Rows = std::array<PhaseRow, step_phase_count>;
+
+void add_busy(const StepTimeline& t, Rows& rows) {
+  each_overlap(t.bands, busy(t.moves, true, true),
+               [&](std::size_t p, std::int64_t ns, std::size_t) { rows[p].disk_busy_seconds += seconds(ns); });
+  each_overlap(t.bands, busy(t.moves, true, false),
+               [&](std::size_t p, std::int64_t ns, std::size_t) { rows[p].read_busy_seconds += seconds(ns); });
+  each_overlap(t.bands, busy(t.moves, false, true),
+               [&](std::size_t p, std::int64_t ns, std::size_t) { rows[p].write_busy_seconds += seconds(ns); });
+}
+
+void add_bytes(const StepTimeline& t, EventLane lane, Rows& rows) {
+  std::vector<Span> spans;
+  std::vector<double> bytes;
+  for (const TimelineMove& move : t.moves) {
+    if (move.lane != lane) continue;
+    spans.push_back({move.begin_ns, std::max(move.end_ns, move.begin_ns + 1)});
+    bytes.push_back(static_cast<double>(move.bytes));
+  }
+  each_overlap(t.bands, spans, [&](std::size_t p, std::int64_t ns, std::size_t i) {
+    const double part = bytes[i] * static_cast<double>(ns) / static_cast<double>(spans[i].end_ns - spans[i].begin_ns);
+    (lane == EventLane::read ? rows[p].read_bytes : rows[p].write_bytes) += part;
+  });
+}
+
+std::string phase_name(StepPhase phase) { return phase == StepPhase::other ? "the host" : std::string(name_of(phase)); }
+
+std::string capital(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text;
+}
+
+std::string duration(double s) {
+  return s >= 1 ? fmt::format("{:.2f} s", s)
+                : (s >= 1e-3 ? fmt::format("{:.1f} ms", s * 1e3) : fmt::format("{:.2f} ms", s * 1e3));
+}
+
+std::string share(double part, double whole) { return fmt::format("{:.0f}%", whole > 0 ? 100 * part / whole : 0); }
+
+std::string idle_sentence(const std::vector<PhaseRow>& phases) {
+  const auto idle = std::max_element(phases.begin(), phases.end(), [](const PhaseRow& a, const PhaseRow& b) {
+    return a.disk_idle_seconds() < b.disk_idle_seconds();
+  });
+  const double busy = std::accumulate(phases.begin(), phases.end(), 0.0,
+                                      [](double sum, const PhaseRow& row) { return sum + row.disk_busy_seconds; });
+  const double all = std::accumulate(phases.begin(), phases.end(), 0.0,
+                                     [](double sum, const PhaseRow& row) { return sum + row.seconds; });
+  if (busy > mostly * all) return "The disk is busy in all phases, nearly all the time";
+  return fmt::format("{} leaves the disk idle: for {} of its {}, {} of the time", capital(phase_name(idle->phase)),
+                     duration(idle->disk_idle_seconds()), duration(idle->seconds),
+                     share(idle->disk_idle_seconds(), idle->seconds));
+}
+
+std::string wait_sentence(const std::vector<PhaseRow>& phases, double all) {
+  const auto waits = std::max_element(phases.begin(), phases.end(), [](const PhaseRow& a, const PhaseRow& b) {
+    return a.waiting_seconds < b.waiting_seconds;
+  });
+  const double waiting = std::accumulate(phases.begin(), phases.end(), 0.0,
+                                         [](double sum, const PhaseRow& row) { return sum + row.waiting_seconds; });
+  if (waiting == 0) return "No phase waits for the disk";
+  if (waiting < hardly * all)
+    return fmt::format("Hardly any phase waits for the disk: {} of the step", share(waiting, all));
+  const auto cause = std::max_element(waits->wait_seconds.begin(), waits->wait_seconds.end());
+  return fmt::format("{} waits for the disk: for {} of its {}, {} of the time, mostly for {}",
+                     capital(phase_name(waits->phase)), duration(waits->waiting_seconds), duration(waits->seconds),
+                     share(waits->waiting_seconds, waits->seconds),
+                     words_of(static_cast<WaitCause>(cause - waits->wait_seconds.begin())));
+}
+
+}  // namespace
+
+std::string words_of(WaitCause cause) {
+  switch (cause) {
+    case WaitCause::read_weights: return "weights to be read";
+    case WaitCause::read_optimizer: return "optimizer state to be read";
+    case WaitCause::read_gradients: return "gradients to be read";
+    case WaitCause::read_activations: return "activations to be read";
+    case WaitCause::write: return "writes to make room";
+  }
+  return "the disk";
+}
+
+std::vector<PhaseRow> phase_table(const StepTimeline& timeline) {
+  Rows rows{};
+  for (std::size_t p = 0; p < rows.size(); ++p) rows[p].phase = static_cast<StepPhase>(p);
+  for (const TimelineBand& band : timeline.bands)
+    rows[static_cast<std::size_t>(band.phase)].seconds += seconds(band.end_ns - band.begin_ns);
+  for (const TimelineWait& wait : timeline.waits) {
+    PhaseRow& row = rows[static_cast<std::size_t>(wait.phase)];
+    row.waiting_seconds += seconds(wait.end_ns - wait.begin_ns);
+    row.wait_seconds[static_cast<std::size_t>(wait.cause)] += seconds(wait.end_ns - wait.begin_ns);
+  }
+  add_busy(timeline, rows);
+  add_bytes(timeline, EventLane::read, rows);
+  add_bytes(timeline, EventLane::write, rows);
+  std::vector<PhaseRow> table(rows.begin(), rows.end());
+  std::erase_if(table, [](const PhaseRow& row) { return row.seconds == 0; });
+  return table;
+}
+
+std::vector<std::string> sentences_of(const StepTimeline& timeline, const std::vector<PhaseRow>& phases) {
+  const double all = seconds(timeline.ns);
+  if (timeline.moves.empty()) return {"The disk was not used in this step: everything stayed in memory"};
+  if (phases.empty()) return {};
+  return {idle_sentence(phases), wait_sentence(phases, all)};
+}
+
+}  // namespace spillway

@@ -1,0 +1,35 @@
+// What each phase of a step did with its time, and how the disk was used in it; and the same in sentences.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "report/step_timeline.h"
+
+namespace spillway {
+
+struct PhaseRow {
+  StepPhase phase = StepPhase::other;
+  double seconds = 0;
+  double waiting_seconds = 0;    // computing waited for the disk
+  double disk_busy_seconds = 0;  // something was read or written
+  double read_busy_seconds = 0;  // each of the two links
+  double write_busy_seconds = 0;
+  double read_bytes = 0;  // moves that cross the ends of the phase count in part
+  double write_bytes = 0;
+  std::array<double, wait_cause_count> wait_seconds{};  // add up to waiting_seconds
+
+  double disk_idle_seconds() const { return seconds - disk_busy_seconds; }
+};
+
+// Of the phases that took time, in the order of StepPhase. Seconds add up to the step.
+std::vector<PhaseRow> phase_table(const StepTimeline& timeline);
+
+// Which phase leaves the disk idle, and which one waits for it and for what. Without full stops.
+std::vector<std::string> sentences_of(const StepTimeline& timeline, const std::vector<PhaseRow>& phases);
+
+// "optimizer state to be read"
+std::string words_of(WaitCause cause);
+
+}  // namespace spillway

@@ -1,0 +1,69 @@
+#include "report/report_data.h"
+
+#include <fmt/chrono.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "base/error.h"
+
+namespace spillway {
+namespace {
+
+std::string state_of_run(const RunFiles& files) {
+  if (!files.flight) return "unknown";
+  if (files.flight->end == FlightEnd::finished) return "finished";
+  if (files.flight->end == FlightEnd::failed) return "failed";
+  return files.flight->process_alive ? "running" : "killed";
+}
+
+void add_timeline(RunReport& report) {
+  RunFiles& files = report.files;
+  if (files.flight) report.timeline = timeline_of(*files.flight);
+  if (files.step_record && (!report.timeline || !report.timeline->whole)) {
+    std::optional<StepTimeline> earlier = timeline_of(*files.step_record);
+    if (earlier && (earlier->whole || !report.timeline)) report.timeline = std::move(earlier);
+  }
+  if (!report.timeline) {
+    if (files.flight && !files.flight->catalog.plans.empty())
+      files.notes.push_back(fmt::format("{}: holds no training step any more, so there is no timeline of one",
+                                        (files.folder / flight_file_name).string()));
+    return;
+  }
+  report.phases = phase_table(*report.timeline);
+  report.step_sentences = sentences_of(*report.timeline, report.phases);
+}
+
+void add_bound_sentences(RunReport& report) {
+  const RunTotals& t = report.totals;
+  if (t.median_step_seconds <= 0) return;
+  if (t.lower_bound_seconds && *t.lower_bound_seconds > 0)
+    report.bound_sentences.push_back(fmt::format(
+        "A step takes {:.3f} s (median), and no schedule of this work takes less than {:.3f} s: the run "
+        "reaches {:.0f}% of that bound",
+        t.median_step_seconds, *t.lower_bound_seconds, 100 * *t.lower_bound_seconds / t.median_step_seconds));
+  if (t.predicted_seconds && *t.predicted_seconds > 0)
+    report.bound_sentences.push_back(fmt::format("It was predicted to take {:.3f} s, so it took {:.0f}% of that",
+                                                 *t.predicted_seconds,
+                                                 100 * t.median_step_seconds / *t.predicted_seconds));
+  if (!t.predicted_seconds && t.steps > 0)
+    report.bound_sentences.emplace_back(
+        "Nothing was predicted, since the rates of the machine were not known when the run began: `spillway probe` "
+        "measures them");
+}
+
+}  // namespace
+
+RunReport report_of(RunFiles files) {
+  RunReport report;
+  report.files = std::move(files);
+  report.totals = totals_of(report.files.steps);
+  report.slow = slow_steps(report.files.steps);
+  report.state = state_of_run(report.files);
+  if (report.files.flight) report.story = story_of(*report.files.flight);
+  add_timeline(report);
+  add_bound_sentences(report);
+  return report;
+}
+
+}  // namespace spillway
