@@ -90,7 +90,7 @@ std::string labels_of(const StepTimeline& t, double scale) {
   std::string text;
   for (const TimelineBand& band : t.bands) {
     if (band.end_ns - band.begin_ns < t.ns / 12) continue;
-    text += fmt::format("set label {} at {:.6f}, graph 1.05 center\n", in_quotes(name_of(band.phase)),
+    text += fmt::format("set label {} at {:.6f}, graph 0.94 center front\n", in_quotes(name_of(band.phase)),
                         static_cast<double>(band.begin_ns + band.end_ns) / 2 * 1e-9 * scale);
   }
   return text;
@@ -124,6 +124,7 @@ set yrange [0:*]
 plot $data using 1:6 with lines linewidth 2.5 linecolor rgb '#1f8fb5' title 'read', \
      $data using 1:7 with lines linewidth 2.5 linecolor rgb '#c2408a' title 'write'
 unset label
+set xlabel time
 set format x '%g'
 set ylabel 'memory (MiB)'
 plot $data using 1:5 with filledcurves x1 linecolor rgb '#9a63d3' title 'activations', \
@@ -161,7 +162,7 @@ std::string figure_script(const RunReport& run, const std::filesystem::path& pat
   script += fmt::format("set output {}\n", in_quotes(path.string()));
   script += fmt::format("set xrange [0:{:.6f}]\n", seconds * scale);
   script += data_of(binned, scale) + bands_of(t, scale) + labels_of(t, scale);
-  script += fmt::format("set xlabel {}\n", in_quotes(fmt::format("step {}, time ({})", t.step, in_ms ? "ms" : "s")));
+  script += fmt::format("time = {}\n", in_quotes(fmt::format("step {}, time ({})", t.step, in_ms ? "ms" : "s")));
   return script + std::string(plots);
 }
 

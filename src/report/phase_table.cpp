@@ -9,7 +9,6 @@ namespace spillway {
 namespace {
 
 constexpr double hardly = 0.02;  // of a step: waiting that is not worth a sentence
-constexpr double mostly = 0.98;
 
 struct Span {
   std::int64_t begin_ns = 0;
@@ -85,18 +84,40 @@ std::string duration(double s) {
 
 std::string share(double part, double whole) { return fmt::format("{:.0f}%", whole > 0 ? 100 * part / whole : 0); }
 
-std::string idle_sentence(const std::vector<PhaseRow>& phases) {
-  const auto idle = std::max_element(phases.begin(), phases.end(), [](const PhaseRow& a, const PhaseRow& b) {
-    return a.disk_idle_seconds() < b.disk_idle_seconds();
-  });
+// Phases that count: they take some of the step, and leave the disk idle for most of their time.
+std::vector<PhaseRow> idle_phases(const std::vector<PhaseRow>& phases, double all) {
+  std::vector<PhaseRow> idle;
+  for (const PhaseRow& row : phases) {
+    const bool counts = row.phase != StepPhase::other && row.seconds > hardly * all;
+    if (counts && row.disk_idle_seconds() > row.seconds / 2) idle.push_back(row);
+  }
+  return idle;
+}
+
+// "forward, head and backward"
+template <typename Text>
+std::string listed(const std::vector<PhaseRow>& phases, Text&& text_of) {
+  std::string text;
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    if (i > 0) text += i + 1 == phases.size() ? " and " : ", ";
+    text += text_of(phases[i]);
+  }
+  return text;
+}
+
+std::string idle_sentence(const std::vector<PhaseRow>& phases, double all) {
+  const std::vector<PhaseRow> idle = idle_phases(phases, all);
   const double busy = std::accumulate(phases.begin(), phases.end(), 0.0,
                                       [](double sum, const PhaseRow& row) { return sum + row.disk_busy_seconds; });
-  const double all = std::accumulate(phases.begin(), phases.end(), 0.0,
-                                     [](double sum, const PhaseRow& row) { return sum + row.seconds; });
-  if (busy > mostly * all) return "The disk is busy in all phases, nearly all the time";
-  return fmt::format("{} leaves the disk idle: for {} of its {}, {} of the time", capital(phase_name(idle->phase)),
-                     duration(idle->disk_idle_seconds()), duration(idle->seconds),
-                     share(idle->disk_idle_seconds(), idle->seconds));
+  if (idle.empty())
+    return fmt::format("No phase leaves the disk idle for most of its time; it is busy for {} of the step",
+                       share(busy, all));
+  const std::string shares =
+      listed(idle, [](const PhaseRow& row) { return share(row.disk_idle_seconds(), row.seconds); });
+  return fmt::format("{} {} the disk idle, for {} of {} time; over the whole step it is busy for {}",
+                     capital(listed(idle, [](const PhaseRow& row) { return phase_name(row.phase); })),
+                     idle.size() == 1 ? "leaves" : "leave", shares, idle.size() == 1 ? "its" : "their",
+                     share(busy, all));
 }
 
 std::string wait_sentence(const std::vector<PhaseRow>& phases, double all) {
@@ -109,7 +130,7 @@ std::string wait_sentence(const std::vector<PhaseRow>& phases, double all) {
   if (waiting < hardly * all)
     return fmt::format("Hardly any phase waits for the disk: {} of the step", share(waiting, all));
   const auto cause = std::max_element(waits->wait_seconds.begin(), waits->wait_seconds.end());
-  return fmt::format("{} waits for the disk: for {} of its {}, {} of the time, mostly for {}",
+  return fmt::format("{} waits for the disk, for {} of its {} ({} of its time), mostly for {}",
                      capital(phase_name(waits->phase)), duration(waits->waiting_seconds), duration(waits->seconds),
                      share(waits->waiting_seconds, waits->seconds),
                      words_of(static_cast<WaitCause>(cause - waits->wait_seconds.begin())));
@@ -150,7 +171,7 @@ std::vector<std::string> sentences_of(const StepTimeline& timeline, const std::v
   const double all = seconds(timeline.ns);
   if (timeline.moves.empty()) return {"The disk was not used in this step: everything stayed in memory"};
   if (phases.empty()) return {};
-  return {idle_sentence(phases), wait_sentence(phases, all)};
+  return {idle_sentence(phases, all), wait_sentence(phases, all)};
 }
 
 }  // namespace spillway

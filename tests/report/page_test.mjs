@@ -67,8 +67,8 @@ async function tryStep(page) {
   await over.scrollIntoViewIfNeeded();
   const box = await over.boundingBox();
   await page.mouse.move(box.x + box.width * 0.6, box.y + box.height / 2);
-  assert.match(await traffic.locator(".u-legend").innerText(), /Disk read\s+(0|[\d.]+ [GM]B\/s)/);
-  assert.match(await chart(page, "In memory").locator(".u-legend").innerText(), /Optimizer\s+[\d.]+ [KMG]?i?B/);
+  assert.match(await traffic.locator(".u-legend").innerText(), /Disk read\s*(0|[\d.]+ [GM]B\/s)/);
+  assert.match(await chart(page, "In memory").locator(".u-legend").innerText(), /Optimizer\s*[\d.]+ [KMG]?i?B/);
   assert.match(await chart(page, "What happened").locator(".readout").innerText(), /^[\d.]+ (µs|ms|s): /);
 
   // Zoom by dragging, by keys, and back.

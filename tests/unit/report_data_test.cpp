@@ -162,7 +162,7 @@ TEST(PhaseTable, AddsUpAndNamesWhoWaitsAndWhenTheDiskIsIdle) {
   const auto sentences = sentences_of(t, phases);
   EXPECT_THAT(sentences,
               ElementsAre(HasSubstr("Forward leaves the disk idle"), HasSubstr("Update waits for the disk")));
-  EXPECT_THAT(sentences[1], HasSubstr("50% of the time, mostly for optimizer state to be read"));
+  EXPECT_THAT(sentences[1], HasSubstr("(50% of its time), mostly for optimizer state to be read"));
 }
 
 TEST(RunCurves, MarkSlowStepsAndThinWithoutLosingTotals) {

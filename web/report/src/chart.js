@@ -163,7 +163,7 @@ class Chart {
         })),
       ],
       axes: [axis({ values: x.values, size: 26, space: 70 }),
-        ...axes.map((of) => axis({ scale: of.scale, side: of.side || 3, size: of.size || 62, values: of.values,
+        ...axes.map((of) => axis({ scale: of.scale, side: of.side || 3, size: of.size || 62, values: of.values, ...(of.incrs ? { incrs: of.incrs } : {}),
           grid: of.grid, space: 34 }))],
       cursor: {
         sync: { key: group.key, setSeries: false, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
@@ -171,7 +171,8 @@ class Chart {
         points: { size: 7 }, y: false,
         bind: { dblclick: (u, target, handler) => () => { group.reset(); return null; } },
       },
-      legend: { show: series.length > 0 && !this.options.readout, live: true },
+      legend: { show: series.length > 0 && !this.options.readout, live: true,
+        markers: { width: 0, fill: (u, i) => (i > 0 && series[i - 1].colour ? colour(series[i - 1].colour) : "transparent") } },
       hooks: {
         drawClear: [(u) => this.options.behind && this.options.behind(u)],
         draw: [(u) => this.options.front && this.options.front(u)],

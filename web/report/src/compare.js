@@ -78,19 +78,19 @@ function sameLosses(runs) {
 
 function compareSection(runs) {
   const steps = runs.flatMap((run) => run.steps.step);
-  const head = ["", ...runs.map((run, k) => el("span", {}, swatch(RUN_COLOURS[k]), run.label))];
+  const head = () => ["", ...runs.map((run, k) => el("span", {}, swatch(RUN_COLOURS[k]), run.label))];
   const different = differences(runs);
-  const nodes = [el("div", { class: "says" }, sameLosses(runs)), table("The runs in figures; small numbers are relative to the first", head, compareRows(runs))];
+  const nodes = [el("div", { class: "says" }, sameLosses(runs)), table("The runs in figures; small numbers are relative to the first", head(), compareRows(runs))];
   if (steps.length) {
     const low = steps.reduce((a, b) => Math.min(a, b));
     const high = steps.reduce((a, b) => Math.max(a, b));
     const group = new Group("compare", low, Math.max(high, low + 1));
     const charts = [
-      compareChart(runs, group, "loss", "Loss", plain, { zero: false }, (v) => plain(v, 3)),
+      compareChart(runs, group, "loss", "Loss", plain, { zero: false }, (v) => mark(plain(v, 3))),
       compareChart(runs, group, "tokens_per_second", "Tokens per second", count, {}, (v) => count(v))];
     nodes.push(el("div", { class: "toolbar no-print" }, group.buttons()), el("div", { class: "grid" }, charts.map((chart) => chart.node)));
   }
-  nodes.push(different.length ? table("Options that differ", head, different)
+  nodes.push(different.length ? table("Options that differ", head(), different)
     : el("p", { class: "hint" }, "The options that are known are the same."));
   return section("compare", "The runs compared", ...nodes);
 }

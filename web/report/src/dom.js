@@ -29,11 +29,10 @@ function sentence(text) {
 function table(caption, head, rows, className = "") {
   const body = rows.map((row) =>
     el("tr", {}, row.map((cell, i) => el(i === 0 ? "th" : "td", i === 0 ? { scope: "row" } : {}, cell))));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", { class: className },
-      el("caption", {}, caption),
+  return el("div", { class: "tablebox" }, el("p", { class: "caption", "aria-hidden": "true" }, caption),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, el("table", { class: className },
       el("thead", {}, el("tr", {}, head.map((cell) => el("th", { scope: "col" }, cell)))),
-      el("tbody", {}, body)));
+      el("tbody", {}, body))));
 }
 
 function swatch(colour) {

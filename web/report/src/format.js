@@ -60,6 +60,14 @@ function plain(value, digits = 4) {
   return value == null ? DASH : significant(value, digits);
 }
 
+// Short, for the marks of an axis.
+function mark(text) {
+  return text.replace(/(\.\d*?)0+(?= |$)/, "$1").replace(/\.(?= |$)/, "");
+}
+
+// Steps of axes in bytes.
+const BINARY = Array.from({ length: 50 }, (none, i) => 2 ** i);
+
 function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }

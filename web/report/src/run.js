@@ -28,7 +28,7 @@ function lossChart(run, group) {
   if (s.eval_loss.some((v) => v != null)) lines.push(line("Evaluation loss", "eval", s.eval_loss, plain, { points: 7, spanGaps: true, width: 1, dash: [4, 4] }));
   lines.push(line("Learning rate", "rate", s.learning_rate, (v) => (v == null ? DASH : v.toExponential(2)), { scale: "rate", dash: [6, 4], width: 1.2 }));
   return curves(group, s.step, "Loss and learning rate", "Training loss, evaluation loss and learning rate by step", lines, [
-    { scale: "y", zero: false, values: (u, splits) => splits.map((v) => plain(v, 3)) },
+    { scale: "y", zero: false, values: (u, splits) => splits.map((v) => mark(plain(v, 3))) },
     { scale: "rate", side: 1, grid: false, values: (u, splits) => splits.map((v) => (v === 0 ? "0" : v.toExponential(0))) }]);
 }
 
@@ -69,7 +69,7 @@ function stackedCurves(group, steps, title, label, names, colourNames, columns) 
     series: names.map((name, k) => ({ label: name, colour: colourNames[k], width: 0.5, fill: k === 0 ? 0.75 : undefined,
       value: (i) => seconds(columns[k][i]) })),
     bands: names.slice(1).map((name, k) => [k + 2, k + 1, colourNames[k + 1]]),
-    axes: [{ scale: "y", values: (u, splits) => splits.map((v) => seconds(v)) }],
+    axes: [{ scale: "y", values: (u, splits) => splits.map((v) => mark(seconds(v))) }],
     fill: () => [steps, ...sums],
   });
 }
@@ -86,7 +86,7 @@ function runCharts(run) {
   }
   charts.push(curves(group, s.step, "Moved in a step", "Bytes read from and written to the disk in each step",
     [line("Read", "link-read", s.read_bytes, bytes), line("Written", "link-write", s.write_bytes, bytes)],
-    [{ scale: "y", values: (u, splits) => splits.map((v) => (v === 0 ? "0" : bytes(v))), size: 72 }]));
+    [{ scale: "y", values: (u, splits) => splits.map((v) => (v === 0 ? "0" : mark(bytes(v)))), size: 72, incrs: BINARY }]));
   return { group, charts };
 }
 

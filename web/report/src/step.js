@@ -42,7 +42,8 @@ class StepView {
     const present = new Set(this.timeline.bands.map((band) => band[2]));
     return el("ul", { class: "legend", "aria-label": "Colours of the phases" },
       PHASES.map((name, i) => (present.has(i) ? el("li", {}, swatch(`phase-${name}`), name === "other" ? "host" : name) : null)),
-      el("li", {}, swatch("waiting"), "computing waits"));
+      el("li", {}, swatch("waiting"), "computing waits"),
+      TAG_NAMES.map((name) => el("li", {}, swatch(`tag-${name}`), `moves of ${name}`)));
   }
 
   x() {
@@ -68,7 +69,7 @@ class StepView {
       label: "Rows over time: what is computed by phase, where computing waits for the disk, what is read from and written to the disk. The table of phases below has the numbers.",
       hint: "Point at a moment to read what was under way.",
       readout: (time) => this.data.at(Math.max(0, Math.min(time, this.timeline.us))),
-      axes: [{ scale: "y", range: () => [0, rows.length], values: (u, splits) => splits.map((v) => (v % 1 ? rows[rows.length - 0.5 - v] : "")), grid: false }],
+      axes: [{ scale: "y", range: () => [0, rows.length], values: (u, splits) => splits.map(() => ""), grid: false, size: 72 }],
       fill: (min, max) => [[min, max], [0, 0]],
       behind: (u) => drawBands(u, this.bands, true),
       front: (u) => this.drawLanes(u, rows),
@@ -126,7 +127,7 @@ class StepView {
       group: this.group, title: "Traffic of the links to the disk", height: 200, x: this.x(),
       label: "Bytes a second read from and written to the disk, over the time of the step, with its phases",
       series: [link("Disk read", "link-read"), link("Disk write", "link-write")].map((of) => ({ ...of, paths: () => uPlot.paths.stepped({ align: 1 }) })),
-      axes: [{ scale: "y", values: (u, splits) => splits.map((v) => (v === 0 ? "0" : rate(v))), size: 72 }],
+      axes: [{ scale: "y", values: (u, splits) => splits.map((v) => (v === 0 ? "0" : mark(rate(v)))), size: 72 }],
       fill: (min, max, width) => {
         const { count, centres } = this.bins(min, max, width);
         return [centres, ...this.data.traffic(min, max, count)];
@@ -143,7 +144,7 @@ class StepView {
       series: TAG_NAMES.map((name, tag) => ({ label: capital(name), colour: TAG_COLOURS[tag], width: 0.5,
         fill: tag === 0 ? 0.75 : undefined, value: (i) => bytes(rows[tag] && rows[tag][i]) })),
       bands: TAG_NAMES.slice(1).map((name, i) => [i + 2, i + 1, TAG_COLOURS[i + 1]]),
-      axes: [{ scale: "y", values: (u, splits) => splits.map((v) => (v === 0 ? "0" : bytes(v))), size: 72,
+      axes: [{ scale: "y", values: (u, splits) => splits.map((v) => (v === 0 ? "0" : mark(bytes(v)))), size: 72, incrs: BINARY,
         least: least }],
       fill: (min, max, width) => {
         const { count, centres } = this.bins(min, max, width);
