@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "golden/model_folder.h"
 #include "recording_observer.h"
+#include "report/report_data.h"
 #include "scratch_folder.h"
 #include "session/session.h"
 #include "telemetry/flight_record.h"
@@ -81,6 +82,51 @@ TEST_F(Observed, TheSumsOfEachStepAgree) {
     moved += line["disk_read_bytes"].get<double>();
   }
   EXPECT_GT(moved, 0) << "at the smallest budget something moves";
+}
+
+TEST_F(Observed, AReportOfTheRunAddsUp) {
+  const std::vector<StepRecord> steps = run();
+  const RunReport report = report_of(read_run(options_.output_dir));
+  EXPECT_EQ(report.files.steps.size(), steps.size());
+  EXPECT_TRUE(report.files.machine.has_value());
+  ASSERT_TRUE(report.timeline.has_value());
+  const StepTimeline& t = *report.timeline;
+  EXPECT_TRUE(t.whole);
+  ASSERT_EQ(t.step, steps.back().step);
+  std::int64_t at_ns = 0;
+  for (const TimelineBand& band : t.bands) {
+    EXPECT_EQ(band.begin_ns, at_ns);
+    at_ns = band.end_ns;
+  }
+  EXPECT_EQ(at_ns, t.ns);
+
+  // The phases and waits of the timeline are those of the step's record.
+  const StepTotals& totals = steps.back().totals.value();
+  std::array<double, wait_cause_count> waits{};
+  for (const PhaseRow& row : report.phases) {
+    EXPECT_LE(row.disk_busy_seconds, row.seconds + 1e-9);
+    for (std::size_t cause = 0; cause < wait_cause_count; ++cause) waits[cause] += row.wait_seconds[cause];
+    if (row.phase == StepPhase::other) continue;
+    EXPECT_NEAR(row.seconds, totals.phase_seconds[static_cast<std::size_t>(row.phase)], 1e-6) << name_of(row.phase);
+  }
+  for (std::size_t cause = 0; cause < wait_cause_count; ++cause) {
+    EXPECT_NEAR(waits[cause], totals.wait_seconds[cause], 1e-6) << cause;
+  }
+
+  // What lies in memory is never less than nothing, nor more than the pages.
+  std::array<std::int64_t, memory_tag_count> bytes{};
+  for (std::size_t i = 0; i < t.memory.size(); ++i) {
+    bytes[static_cast<std::size_t>(t.memory[i].tag)] += t.memory[i].bytes;
+    if (i + 1 < t.memory.size() && t.memory[i + 1].time_ns == t.memory[i].time_ns) continue;
+    for (const std::int64_t of_tag : bytes) EXPECT_GE(of_tag, 0);
+    EXPECT_LE(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), t.arena_bytes);
+  }
+  std::int64_t on_disk = 0;
+  for (const TimelineChange& change : t.disk) {
+    on_disk += change.bytes;
+    EXPECT_GE(change.time_ns, 0);
+  }
+  EXPECT_GT(on_disk, 0) << "at the smallest budget state lies on the disk between steps";
 }
 
 TEST_F(Observed, TheTraceIsStrictAndHasTheBytesOfTheMetrics) {
