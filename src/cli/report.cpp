@@ -51,7 +51,7 @@ void read_config(RunFiles& run) {
   }
 }
 
-std::string summary_of(const RunReport& run) {
+std::string summary_of(const ReportedRun& run) {
   std::string text = run.files.folder.string() + '\n';
   for (const auto& sentences : {run.step_sentences, run.bound_sentences, run.story}) {
     for (const std::string& sentence : sentences) text += "  " + sentence + '\n';
@@ -62,7 +62,7 @@ std::string summary_of(const RunReport& run) {
 ExitCode report(const ReportArguments& arguments) {
   if (arguments.runs.size() > most_runs)
     throw UserError("report: {} runs are too many for one page; give at most {}", arguments.runs.size(), most_runs);
-  std::vector<RunReport> runs;
+  std::vector<ReportedRun> runs;
   std::vector<std::string> notes;
   for (const std::string& folder : arguments.runs) {
     RunFiles files = read_run(folder);
@@ -85,7 +85,7 @@ ExitCode report(const ReportArguments& arguments) {
     written += (written.empty() ? "" : " and ") + path.string();
   }
   std::string text;
-  for (const RunReport& run : runs) text += summary_of(run);
+  for (const ReportedRun& run : runs) text += summary_of(run);
   print(text + "wrote " + written + '\n');
   return ExitCode::ok;
 }

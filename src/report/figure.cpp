@@ -149,7 +149,7 @@ int run_gnuplot(const std::filesystem::path& script) {
 
 }  // namespace
 
-std::string figure_script(const RunReport& run, const std::filesystem::path& path) {
+std::string figure_script(const ReportedRun& run, const std::filesystem::path& path) {
   const StepTimeline& t = *run.timeline;
   const double seconds = std::max(static_cast<double>(t.ns) * 1e-9, 1e-9);
   const bool in_ms = seconds < 2;
@@ -166,7 +166,7 @@ std::string figure_script(const RunReport& run, const std::filesystem::path& pat
   return script + std::string(plots);
 }
 
-void write_figure(const RunReport& run, const std::filesystem::path& path) {
+void write_figure(const ReportedRun& run, const std::filesystem::path& path) {
   if (!run.timeline) throw UserError("--png: {} has no timeline of a step to draw", run.files.folder.string());
   const std::filesystem::path temporary = temporary_name(path);
   const std::filesystem::path script = temporary.string() + ".gnuplot";

@@ -9,9 +9,9 @@
 namespace spillway {
 
 // What gnuplot is told, ending in the data; pure. The figure goes to `path`.
-std::string figure_script(const RunReport& run, const std::filesystem::path& path);
+std::string figure_script(const ReportedRun& run, const std::filesystem::path& path);
 
 // Throws UserError when the run has no timeline or gnuplot is not there, DeviceError when the file cannot be written.
-void write_figure(const RunReport& run, const std::filesystem::path& path);
+void write_figure(const ReportedRun& run, const std::filesystem::path& path);
 
 }  // namespace spillway

@@ -45,7 +45,7 @@ void each_overlap(const std::vector<TimelineBand>& bands, const std::vector<Span
   }
 }
 
-using Rows = std::array<PhaseRow, step_phase_count>;
+using Rows = std::array<PhaseUse, step_phase_count>;
 
 void add_busy(const StepTimeline& t, Rows& rows) {
   each_overlap(t.bands, busy(t.moves, true, true),
@@ -85,9 +85,9 @@ std::string duration(double s) {
 std::string share(double part, double whole) { return fmt::format("{:.0f}%", whole > 0 ? 100 * part / whole : 0); }
 
 // Phases that count: they take some of the step, and leave the disk idle for most of their time.
-std::vector<PhaseRow> idle_phases(const std::vector<PhaseRow>& phases, double all) {
-  std::vector<PhaseRow> idle;
-  for (const PhaseRow& row : phases) {
+std::vector<PhaseUse> idle_phases(const std::vector<PhaseUse>& phases, double all) {
+  std::vector<PhaseUse> idle;
+  for (const PhaseUse& row : phases) {
     const bool counts = row.phase != StepPhase::other && row.seconds > hardly * all;
     if (counts && row.disk_idle_seconds() > row.seconds / 2) idle.push_back(row);
   }
@@ -96,7 +96,7 @@ std::vector<PhaseRow> idle_phases(const std::vector<PhaseRow>& phases, double al
 
 // "forward, head and backward"
 template <typename Text>
-std::string listed(const std::vector<PhaseRow>& phases, Text&& text_of) {
+std::string listed(const std::vector<PhaseUse>& phases, Text&& text_of) {
   std::string text;
   for (std::size_t i = 0; i < phases.size(); ++i) {
     if (i > 0) text += i + 1 == phases.size() ? " and " : ", ";
@@ -105,27 +105,27 @@ std::string listed(const std::vector<PhaseRow>& phases, Text&& text_of) {
   return text;
 }
 
-std::string idle_sentence(const std::vector<PhaseRow>& phases, double all) {
-  const std::vector<PhaseRow> idle = idle_phases(phases, all);
+std::string idle_sentence(const std::vector<PhaseUse>& phases, double all) {
+  const std::vector<PhaseUse> idle = idle_phases(phases, all);
   const double busy = std::accumulate(phases.begin(), phases.end(), 0.0,
-                                      [](double sum, const PhaseRow& row) { return sum + row.disk_busy_seconds; });
+                                      [](double sum, const PhaseUse& row) { return sum + row.disk_busy_seconds; });
   if (idle.empty())
     return fmt::format("No phase leaves the disk idle for most of its time; it is busy for {} of the step",
                        share(busy, all));
   const std::string shares =
-      listed(idle, [](const PhaseRow& row) { return share(row.disk_idle_seconds(), row.seconds); });
+      listed(idle, [](const PhaseUse& row) { return share(row.disk_idle_seconds(), row.seconds); });
   return fmt::format("{} {} the disk idle, for {} of {} time; over the whole step it is busy for {}",
-                     capital(listed(idle, [](const PhaseRow& row) { return phase_name(row.phase); })),
+                     capital(listed(idle, [](const PhaseUse& row) { return phase_name(row.phase); })),
                      idle.size() == 1 ? "leaves" : "leave", shares, idle.size() == 1 ? "its" : "their",
                      share(busy, all));
 }
 
-std::string wait_sentence(const std::vector<PhaseRow>& phases, double all) {
-  const auto waits = std::max_element(phases.begin(), phases.end(), [](const PhaseRow& a, const PhaseRow& b) {
+std::string wait_sentence(const std::vector<PhaseUse>& phases, double all) {
+  const auto waits = std::max_element(phases.begin(), phases.end(), [](const PhaseUse& a, const PhaseUse& b) {
     return a.waiting_seconds < b.waiting_seconds;
   });
   const double waiting = std::accumulate(phases.begin(), phases.end(), 0.0,
-                                         [](double sum, const PhaseRow& row) { return sum + row.waiting_seconds; });
+                                         [](double sum, const PhaseUse& row) { return sum + row.waiting_seconds; });
   if (waiting == 0) return "No phase waits for the disk";
   if (waiting < hardly * all)
     return fmt::format("Hardly any phase waits for the disk: {} of the step", share(waiting, all));
@@ -149,25 +149,25 @@ std::string words_of(WaitCause cause) {
   return "the disk";
 }
 
-std::vector<PhaseRow> phase_table(const StepTimeline& timeline) {
+std::vector<PhaseUse> phase_table(const StepTimeline& timeline) {
   Rows rows{};
   for (std::size_t p = 0; p < rows.size(); ++p) rows[p].phase = static_cast<StepPhase>(p);
   for (const TimelineBand& band : timeline.bands)
     rows[static_cast<std::size_t>(band.phase)].seconds += seconds(band.end_ns - band.begin_ns);
   for (const TimelineWait& wait : timeline.waits) {
-    PhaseRow& row = rows[static_cast<std::size_t>(wait.phase)];
+    PhaseUse& row = rows[static_cast<std::size_t>(wait.phase)];
     row.waiting_seconds += seconds(wait.end_ns - wait.begin_ns);
     row.wait_seconds[static_cast<std::size_t>(wait.cause)] += seconds(wait.end_ns - wait.begin_ns);
   }
   add_busy(timeline, rows);
   add_bytes(timeline, EventLane::read, rows);
   add_bytes(timeline, EventLane::write, rows);
-  std::vector<PhaseRow> table(rows.begin(), rows.end());
-  std::erase_if(table, [](const PhaseRow& row) { return row.seconds == 0; });
+  std::vector<PhaseUse> table(rows.begin(), rows.end());
+  std::erase_if(table, [](const PhaseUse& row) { return row.seconds == 0; });
   return table;
 }
 
-std::vector<std::string> sentences_of(const StepTimeline& timeline, const std::vector<PhaseRow>& phases) {
+std::vector<std::string> sentences_of(const StepTimeline& timeline, const std::vector<PhaseUse>& phases) {
   const double all = seconds(timeline.ns);
   if (timeline.moves.empty()) return {"The disk was not used in this step: everything stayed in memory"};
   if (phases.empty()) return {};

@@ -9,7 +9,7 @@
 
 namespace spillway {
 
-struct PhaseRow {
+struct PhaseUse {
   StepPhase phase = StepPhase::other;
   double seconds = 0;
   double waiting_seconds = 0;    // computing waited for the disk
@@ -24,10 +24,10 @@ struct PhaseRow {
 };
 
 // Of the phases that took time, in the order of StepPhase. Seconds add up to the step.
-std::vector<PhaseRow> phase_table(const StepTimeline& timeline);
+std::vector<PhaseUse> phase_table(const StepTimeline& timeline);
 
 // Which phase leaves the disk idle, and which one waits for it and for what. Without full stops.
-std::vector<std::string> sentences_of(const StepTimeline& timeline, const std::vector<PhaseRow>& phases);
+std::vector<std::string> sentences_of(const StepTimeline& timeline, const std::vector<PhaseUse>& phases);
 
 // "optimizer state to be read"
 std::string words_of(WaitCause cause);

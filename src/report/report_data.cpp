@@ -17,7 +17,7 @@ std::string state_of_run(const RunFiles& files) {
   return files.flight->process_alive ? "running" : "killed";
 }
 
-void add_timeline(RunReport& report) {
+void add_timeline(ReportedRun& report) {
   RunFiles& files = report.files;
   if (files.flight) report.timeline = timeline_of(*files.flight);
   if (files.step_record && (!report.timeline || !report.timeline->whole)) {
@@ -34,7 +34,7 @@ void add_timeline(RunReport& report) {
   report.step_sentences = sentences_of(*report.timeline, report.phases);
 }
 
-void add_bound_sentences(RunReport& report) {
+void add_bound_sentences(ReportedRun& report) {
   const RunTotals& t = report.totals;
   if (t.median_step_seconds <= 0) return;
   if (t.lower_bound_seconds && *t.lower_bound_seconds > 0)
@@ -54,8 +54,8 @@ void add_bound_sentences(RunReport& report) {
 
 }  // namespace
 
-RunReport report_of(RunFiles files) {
-  RunReport report;
+ReportedRun report_of(RunFiles files) {
+  ReportedRun report;
   report.files = std::move(files);
   report.totals = totals_of(report.files.steps);
   report.slow = slow_steps(report.files.steps);

@@ -15,22 +15,22 @@ namespace spillway {
 constexpr int report_data_version = 1;
 
 // A run as it is shown.
-struct RunReport {
+struct ReportedRun {
   RunFiles files;
   RunTotals totals;
   std::vector<SlowStep> slow;
   std::optional<StepTimeline> timeline;
-  std::vector<PhaseRow> phases;        // of the timeline
+  std::vector<PhaseUse> phases;              // of the timeline
   std::vector<std::string> step_sentences;   // what the timeline says in words
   std::vector<std::string> bound_sentences;  // the run against its prediction and its bound
-  std::vector<std::string> story;      // how the run ended, and what it was doing; of the flight record
-  std::string state;                   // finished, failed, running, killed or unknown
+  std::vector<std::string> story;            // how the run ended, and what it was doing; of the flight record
+  std::string state;                         // finished, failed, running, killed or unknown
 };
 
 // Never throws for what the files hold.
-RunReport report_of(RunFiles files);
+ReportedRun report_of(RunFiles files);
 
 // Without "<", so that it can stand in a script of a page whatever the files hold. `version`: of this program.
-std::string json_of(std::span<const RunReport> runs, const std::string& version);
+std::string json_of(std::span<const ReportedRun> runs, const std::string& version);
 
 }  // namespace spillway

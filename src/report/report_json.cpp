@@ -47,7 +47,7 @@ Json column(const std::vector<StepRecord>& steps, Get&& get) {
   return list;
 }
 
-Json curves(const RunReport& run) {
+Json curves(const ReportedRun& run) {
   const Thinned thinned = thin(run.files.steps);
   const std::vector<StepRecord>& steps = thinned.steps;
   Json json{{"every", thinned.every}};
@@ -72,7 +72,7 @@ Json curves(const RunReport& run) {
 }
 
 // Each commit once, at the step in whose record it is first.
-Json commits(const RunReport& run) {
+Json commits(const ReportedRun& run) {
   Json list = Json::array();
   std::optional<std::int64_t> last;
   for (const StepRecord& record : run.files.steps) {
@@ -82,7 +82,7 @@ Json commits(const RunReport& run) {
   return list;
 }
 
-Json totals(const RunReport& run) {
+Json totals(const ReportedRun& run) {
   const RunTotals& t = run.totals;
   return {{"steps", t.steps},
           {"total_steps", run.files.flight ? run.files.flight->total_steps : t.steps},
@@ -114,9 +114,9 @@ Json changes(const std::vector<TimelineChange>& list) {
   return json;
 }
 
-Json phases(const RunReport& run) {
+Json phases(const ReportedRun& run) {
   Json list = Json::array();
-  for (const PhaseRow& row : run.phases) {
+  for (const PhaseUse& row : run.phases) {
     list.push_back({{"phase", static_cast<int>(row.phase)},
                     {"seconds", row.seconds},
                     {"waiting_seconds", row.waiting_seconds},
@@ -130,7 +130,7 @@ Json phases(const RunReport& run) {
   return list;
 }
 
-Json timeline(const RunReport& run) {
+Json timeline(const ReportedRun& run) {
   if (!run.timeline) return nullptr;
   const StepTimeline& t = *run.timeline;
   Json json{{"step", t.step}, {"whole", t.whole}, {"us", micros(t.ns)}, {"arena_bytes", t.arena_bytes}};
@@ -180,7 +180,7 @@ Json machine(const RunFiles& files) {
   return json;
 }
 
-Json slow(const RunReport& run) {
+Json slow(const ReportedRun& run) {
   Json list = Json::array();
   for (const SlowStep& s : run.slow) {
     if (list.size() == most_slow_steps) break;
@@ -189,7 +189,7 @@ Json slow(const RunReport& run) {
   return list;
 }
 
-Json json_of(const RunReport& run) {
+Json json_of(const ReportedRun& run) {
   Json config = Json::array();
   for (const ConfigRow& row : run.files.config) config.push_back({row.key, row.value, row.usual});
   return {{"name", run.files.name},
@@ -213,7 +213,7 @@ Json json_of(const RunReport& run) {
 
 }  // namespace
 
-std::string json_of(std::span<const RunReport> runs, const std::string& version) {
+std::string json_of(std::span<const ReportedRun> runs, const std::string& version) {
   Json json{{"version", report_data_version},
             {"spillway", version},
             {"made", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))},
@@ -221,7 +221,7 @@ std::string json_of(std::span<const RunReport> runs, const std::string& version)
             {"causes", names<WaitCause>(wait_cause_count)},
             {"tags", names<MemoryTag>(memory_tag_count)},
             {"runs", Json::array()}};
-  for (const RunReport& run : runs) json["runs"].push_back(json_of(run));
+  for (const ReportedRun& run : runs) json["runs"].push_back(json_of(run));
   std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);  // ASCII alone
   std::string safe;
   safe.reserve(text.size());

@@ -86,7 +86,7 @@ TEST_F(Observed, TheSumsOfEachStepAgree) {
 
 TEST_F(Observed, AReportOfTheRunAddsUp) {
   const std::vector<StepRecord> steps = run();
-  const RunReport report = report_of(read_run(options_.output_dir));
+  const ReportedRun report = report_of(read_run(options_.output_dir));
   EXPECT_EQ(report.files.steps.size(), steps.size());
   EXPECT_TRUE(report.files.machine.has_value());
   ASSERT_TRUE(report.timeline.has_value());
@@ -103,7 +103,7 @@ TEST_F(Observed, AReportOfTheRunAddsUp) {
   // The phases and waits of the timeline are those of the step's record.
   const StepTotals& totals = steps.back().totals.value();
   std::array<double, wait_cause_count> waits{};
-  for (const PhaseRow& row : report.phases) {
+  for (const PhaseUse& row : report.phases) {
     EXPECT_LE(row.disk_busy_seconds, row.seconds + 1e-9);
     for (std::size_t cause = 0; cause < wait_cause_count; ++cause) waits[cause] += row.wait_seconds[cause];
     if (row.phase == StepPhase::other) continue;

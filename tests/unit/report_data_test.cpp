@@ -150,10 +150,10 @@ TEST(StepTimeline, AStepWithoutItsEndIsShownWhenThereIsNoOther) {
 
 TEST(PhaseTable, AddsUpAndNamesWhoWaitsAndWhenTheDiskIsIdle) {
   const StepTimeline t = timeline_of(small_record()).value();
-  const std::vector<PhaseRow> phases = phase_table(t);
+  const std::vector<PhaseUse> phases = phase_table(t);
   ASSERT_EQ(phases.size(), 3U);  // forward, update, other
   double seconds = 0;
-  for (const PhaseRow& row : phases) seconds += row.seconds;
+  for (const PhaseUse& row : phases) seconds += row.seconds;
   EXPECT_NEAR(seconds, 200e-6, 1e-12);
   EXPECT_NEAR(phases[0].disk_busy_seconds, 40e-6, 1e-12);
   EXPECT_NEAR(phases[0].disk_idle_seconds(), 50e-6, 1e-12);
@@ -249,7 +249,7 @@ void write_run(const std::filesystem::path& folder) {
   MetricsFile(folder / "metrics.jsonl").write(some_record(1));
 }
 
-TEST(RunReport, IsWholeWhateverTheFilesHold) {
+TEST(ReportedRun, IsWholeWhateverTheFilesHold) {
   const ScratchFolder folder(ScratchFolder::in_memory());
   write_run(folder.path());
   const std::string flight = folder.text_of("flight.bin");
@@ -270,7 +270,7 @@ TEST(RunReport, IsWholeWhateverTheFilesHold) {
     folder.file("steps.bin", damaged(flight, 0));
     folder.file("metrics.jsonl", damaged(metrics, 0));
     try {
-      const std::vector<RunReport> runs{report_of(read_run(folder.path()))};
+      const std::vector<ReportedRun> runs{report_of(read_run(folder.path()))};
       EXPECT_TRUE(nlohmann::json::accept(json_of(runs, "1")));
     } catch (const UserError& error) {
       EXPECT_THAT(error.what(), HasSubstr(folder.path().string()));
@@ -283,7 +283,7 @@ TEST(ReportPage, NothingFromAFileLeavesItsPlace) {
   const std::filesystem::path folder = scratch.path() / "<img src=x onerror=alert(1)> 'a\xff";
   std::filesystem::create_directory(folder);
   write_run(folder);
-  std::vector<RunReport> runs{report_of(read_run(folder))};
+  std::vector<ReportedRun> runs{report_of(read_run(folder))};
   runs[0].files.config.push_back({"model", "</script><b>", false});
   const std::string data = json_of(runs, "1.2.3");
   EXPECT_THAT(data, Not(HasSubstr("<")));

@@ -143,8 +143,8 @@ class Chart {
     const { group, series, axes, x, height, bands } = this.options;
     const grid = { stroke: colour("grid"), width: 1 };
     const axis = (of) => ({
-      stroke: colour("muted"), grid: of.grid === false ? { show: false } : grid, ticks: { show: false }, font: MONO,
-      ...of,
+      stroke: colour("muted"), ticks: { show: false }, font: MONO, ...of,
+      grid: of.grid === false ? { show: false } : grid,
     });
     const scales = { x: { time: false, range: () => group.range } };
     for (const of of axes) scales[of.scale] = { range: () => this.yRange(of) };

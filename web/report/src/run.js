@@ -29,7 +29,7 @@ function lossChart(run, group) {
   lines.push(line("Learning rate", "rate", s.learning_rate, (v) => (v == null ? DASH : v.toExponential(2)), { scale: "rate", dash: [6, 4], width: 1.2 }));
   return curves(group, s.step, "Loss and learning rate", "Training loss, evaluation loss and learning rate by step", lines, [
     { scale: "y", zero: false, values: (u, splits) => splits.map((v) => mark(plain(v, 3))) },
-    { scale: "rate", side: 1, grid: false, values: (u, splits) => splits.map((v) => (v === 0 ? "0" : v.toExponential(0))) }]);
+    { scale: "rate", side: 1, grid: false, values: (u, splits) => splits.map((v) => (v === 0 ? "0" : v.toExponential(1).replace(".0", ""))) }]);
 }
 
 function speedChart(run, group) {
