@@ -16,6 +16,7 @@
 #include "session/data.h"
 #include "session/feed.h"
 #include "session/known_machine.h"
+#include "session/refined_rates.h"
 #include "session/run_catalog.h"
 #include "session/run_control.h"
 #include "session/session.h"
@@ -35,6 +36,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::int32_t training_program = 0;
 constexpr std::int32_t evaluation_program = 1;
+constexpr std::int64_t warm_steps = 3;  // caches are warm and lanes overlap
 
 double read_double(Executor& executor, std::int32_t program, const Operand& operand) {
   double value = 0;
@@ -105,6 +107,8 @@ class TrainingRun {
     executor_.reset();  // and its memory, before the trace takes some
     if (complete) checkpoints_.finish();
     write_run_trace();
+    if (watch_.recorder() != nullptr && state_.step - checkpoints_.begin().step >= warm_steps)
+      keep_op_times(setup_, *watch_.recorder(), state_.step);
     observer().finished({complete ? options_.output_dir : std::string(), state_.step,
                          std::chrono::duration<double>(SteadyClock::now() - start).count(), peak_rss_bytes()});
   }

@@ -1,0 +1,88 @@
+// The op times of a run as rates for the plans of later ones.
+#include <gtest/gtest.h>
+
+#include "random_program.h"
+#include "session/refined_rates.h"
+#include "sim/op_rates.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int32_t step = 3;
+// A plan of the step and one of an evaluation.
+std::vector<Plan> two_plans() {
+  std::vector<Plan> plans(2);
+  plans[1].program = 1;
+  return plans;
+}
+const std::vector<Plan> plans = two_plans();
+
+// Ops one after the other, the n-th for n + 1 milliseconds; of the step before, which counts for nothing, twice that.
+std::vector<Event> events_of_ops(std::size_t ops) {
+  std::vector<Event> events;
+  std::int64_t now = 1000;
+  for (const std::int32_t of : {step - 1, step}) {
+    for (std::size_t op = 0; op < ops; ++op) {
+      Event event{.time_ns = now, .step = of, .subject = static_cast<std::int32_t>(op), .kind = EventKind::op_begin};
+      events.push_back(event);
+      now += static_cast<std::int64_t>(op + 1) * (of == step ? 1'000'000 : 2'000'000);
+      event.time_ns = now;
+      event.kind = EventKind::op_end;
+      events.push_back(event);
+      now += 5'000'000;  // a wait
+    }
+  }
+  return events;
+}
+
+double mean_of(const OpClasses& classes, std::size_t wanted) {
+  double sum = 0;
+  for (std::size_t op = 0; op < classes.of_op.size(); ++op) {
+    if (classes.of_op[op] == wanted) sum += 1e-3 * static_cast<double>(op + 1);
+  }
+  return sum / static_cast<double>(classes.count[wanted]);
+}
+
+TEST(RefineOps, SetsEachClassToTheMeanOfItsOps) {
+  const RandomPrograms programs(4200);
+  const Program& program = programs.step();
+  const OpClasses classes = classes_of(program);
+  MachineRates rates = assumed_rates();
+  std::vector<Event> events = events_of_ops(program.ops.size());
+  for (const EventKind kind : {EventKind::op_begin, EventKind::op_end}) {  // of an evaluation after the step
+    const std::int64_t now = events.back().time_ns + 7'000'000;
+    events.push_back({.time_ns = now, .step = step, .subject = 0, .kind = kind, .plan = 1});
+  }
+  ASSERT_TRUE(refine_ops(program, plans, events, step, rates));
+  for (std::size_t c = 0; c < classes.classes.size(); ++c) {
+    EXPECT_NEAR(op_estimate(classes.classes[c], rates).seconds, mean_of(classes, c), 1e-9);
+    EXPECT_EQ(op_estimate(classes.classes[c], rates).source, RateSource::measured);
+  }
+}
+
+TEST(RefineOps, TakesOffWhatABusyDiskCosts) {
+  const RandomPrograms programs(4201);
+  const Program& program = programs.step();
+  const OpClasses classes = classes_of(program);
+  std::vector<Event> events = events_of_ops(program.ops.size());
+  events.insert(events.begin(), {.time_ns = 0, .kind = EventKind::move_submit});  // under way all the time
+  MachineRates rates = assumed_rates();
+  rates.compute_slowdown = 1.25;
+  ASSERT_TRUE(refine_ops(program, plans, events, step, rates));
+  for (std::size_t c = 0; c < classes.classes.size(); ++c) {
+    EXPECT_NEAR(op_estimate(classes.classes[c], rates).seconds, mean_of(classes, c) / 1.25, 1e-9);
+  }
+}
+
+TEST(RefineOps, ChangesNothingByHalfAStep) {
+  const RandomPrograms programs(4202);
+  const Program& program = programs.step();
+  std::vector<Event> events = events_of_ops(program.ops.size());
+  events.pop_back();
+  MachineRates rates = assumed_rates();
+  EXPECT_FALSE(refine_ops(program, plans, events, step, rates));
+  EXPECT_TRUE(rates.ops.empty());
+}
+
+}  // namespace
+}  // namespace spillway
