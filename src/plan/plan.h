@@ -115,6 +115,8 @@ std::string_view name_of(Policy policy);
 struct PlanRequest {
   Policy policy = Policy::automatic;
   bool commits = false;  // every version of committed state is written after its last change, and a commit follows
+  // By bundle: gives way only to what is needed at once, and after all others. Null: none.
+  const std::vector<bool>* pinned = nullptr;
   // What the boundary holds. Without `entry` the plan settles a boundary at which it can follow itself; without `exit`
   // it ends as it begins. An exit bundle is dirty only where `exit` permits it.
   const Residents* entry = nullptr;

@@ -16,13 +16,14 @@ namespace {
 
 class Planner {
  public:
-  Planner(const Layout& layout, std::int32_t program, std::int64_t pages, const Uses& uses, const VictimPolicy& policy)
+  Planner(const Layout& layout, std::int32_t program, std::int64_t pages, const Uses& uses, const VictimPolicy& policy,
+          const std::vector<bool>* pinned)
       : layout_(layout),
         program_(layout.programs[static_cast<std::size_t>(program)]),
         uses_(uses),
         policy_(policy),
         plan_(empty_plan(program, pages)),
-        memory_(layout, uses, policy, schedule_, plan_) {}
+        memory_(layout, uses, policy, pinned, schedule_, plan_) {}
 
   // Without `exit`, reads for the start of the next step are issued at the end of this one, and the boundary is
   // whatever that leaves in memory.
@@ -282,7 +283,7 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
   const Uses uses(layout, program);
   const std::unique_ptr<VictimPolicy> policy = make_policy(request.policy, layout, program, pages, uses);
   const auto plan_with = [&](const Residents& entry, const Residents* exit) {
-    return Planner(layout, program, pages, uses, *policy).make(entry, exit, request.commits);
+    return Planner(layout, program, pages, uses, *policy, request.pinned).make(entry, exit, request.commits);
   };
   if (request.entry != nullptr) {
     return plan_with(*request.entry, request.exit != nullptr ? request.exit : request.entry);

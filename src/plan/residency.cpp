@@ -6,23 +6,37 @@
 
 namespace spillway {
 
-Residency::Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy, const Schedule& schedule,
-                     Plan& plan)
+void PagesByNextUse::add(std::int32_t next_use, std::int64_t pages) {
+  const std::size_t last = sums_.size() - 1;
+  std::size_t at = next_use == never_used ? last : static_cast<std::size_t>(next_use) + 1;
+  for (; at <= last; at += at & (~at + 1)) sums_[at] += pages;
+}
+
+std::int64_t PagesByNextUse::up_to(std::int32_t segment) const {
+  std::int64_t pages = 0;
+  for (auto at = static_cast<std::size_t>(segment + 1); at > 0; at -= at & (~at + 1)) pages += sums_[at];
+  return pages;
+}
+
+Residency::Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy,
+                     const std::vector<bool>* pinned, const Schedule& schedule, Plan& plan)
     : layout_(layout),
       uses_(uses),
       policy_(policy),
+      pinned_(pinned),
       schedule_(schedule),
       plan_(plan),
       pages_(static_cast<std::size_t>(plan.pages)),
       holdings_(layout.bundles.size()),
       ranks_(layout.bundles.size()),
-      pages_by_next_use_(2 * static_cast<std::size_t>(uses.segments()) + 2, 0) {
+      pages_by_next_use_(uses.segments()),
+      pinned_pages_(uses.segments()) {
   for (std::int64_t p = 0; p < plan.pages; ++p) free_.push_back(static_cast<PageId>(p));
 }
 
 std::vector<BundleId> Residency::bundles() const {
   std::vector<BundleId> all;
-  for (const auto& [rank, bundle] : order_) all.push_back(bundle);
+  for (const auto& [loose, rank, bundle] : order_) all.push_back(bundle);
   std::sort(all.begin(), all.end());
   return all;
 }
@@ -77,7 +91,8 @@ Candidate Residency::candidate(BundleId bundle) const {
 
 BundleId Residency::victim(std::int32_t until) const {
   for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
-    if (ranks_[index_of(at->second)].next_use > until) return at->second;
+    const BundleId bundle = std::get<BundleId>(*at);
+    if (ranks_[index_of(bundle)].next_use > until) return bundle;
   }
   return BundleId::none;
 }
@@ -86,27 +101,26 @@ void Residency::rank(BundleId bundle, std::int32_t after) {
   Rank& rank = ranks_[index_of(bundle)];
   rank.next_use = uses_.next(bundle, after);
   rank.rank = policy_.rank(candidate(bundle));
-  order_.insert({rank.rank, bundle});
-  count_pages(rank.next_use, layout_.pages_of(bundle));
+  order_.insert({!pinned(bundle), rank.rank, bundle});
+  count_pages(bundle, rank.next_use, layout_.pages_of(bundle));
 }
 
 void Residency::unrank(BundleId bundle) {
   const Rank& rank = ranks_[index_of(bundle)];
-  order_.erase({rank.rank, bundle});
-  count_pages(rank.next_use, -layout_.pages_of(bundle));
+  order_.erase({!pinned(bundle), rank.rank, bundle});
+  count_pages(bundle, rank.next_use, -layout_.pages_of(bundle));
 }
 
-// never_used counts as the last.
-void Residency::count_pages(std::int32_t next_use, std::int64_t pages) {
-  const std::size_t last = pages_by_next_use_.size() - 1;
-  std::size_t at = next_use == never_used ? last : static_cast<std::size_t>(next_use) + 1;
-  for (; at <= last; at += at & (~at + 1)) pages_by_next_use_[at] += pages;
+void Residency::count_pages(BundleId bundle, std::int32_t next_use, std::int64_t pages) {
+  pages_by_next_use_.add(next_use, pages);
+  if (!pinned(bundle)) return;
+  pinned_pages_.add(next_use, pages);
+  all_pinned_pages_ += pages;
 }
 
 std::int64_t Residency::available_pages(std::int32_t until) const {
-  std::int64_t sooner = 0;
-  for (auto at = static_cast<std::size_t>(until + 1); at > 0; at -= at & (~at + 1)) sooner += pages_by_next_use_[at];
-  return plan_.pages - sooner;
+  const std::int64_t pinned_later = all_pinned_pages_ - pinned_pages_.up_to(until);
+  return plan_.pages - pages_by_next_use_.up_to(until) - pinned_later;
 }
 
 }  // namespace spillway

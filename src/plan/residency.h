@@ -5,6 +5,7 @@
 #include <array>
 #include <deque>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "plan/plan.h"
@@ -27,14 +28,27 @@ struct Holding {
   bool spilled = false;                 // it was written
 };
 
+// Pages by the segment of their next use: a Fenwick tree.
+class PagesByNextUse {
+ public:
+  explicit PagesByNextUse(std::int32_t segments) : sums_(2 * static_cast<std::size_t>(segments) + 2, 0) {}
+  void add(std::int32_t next_use, std::int64_t pages);  // never_used counts as the last
+  std::int64_t up_to(std::int32_t segment) const;
+
+ private:
+  std::vector<std::int64_t> sums_;
+};
+
 class Residency {
  public:
-  Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy, const Schedule& schedule, Plan& plan);
+  // `pinned`: by bundle; null: none. All outlive it.
+  Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy, const std::vector<bool>* pinned,
+            const Schedule& schedule, Plan& plan);
 
   Holding& holding(BundleId bundle) { return holdings_[index_of(bundle)]; }
   bool has(BundleId bundle) const { return holdings_[index_of(bundle)].stay != StayId::none; }
   std::int64_t free_pages() const { return static_cast<std::int64_t>(free_.size()); }
-  // Free pages and those of bundles whose next use is later than segment `until`.
+  // Free pages and those of bundles whose next use is later than segment `until`, the pinned ones left out.
   std::int64_t available_pages(std::int32_t until) const;
   std::vector<BundleId> bundles() const;  // in memory, ascending
 
@@ -46,7 +60,7 @@ class Residency {
   // What must be done before the pages of a stay may be written anew.
   std::vector<InstrId> waits_of_pages(StayId stay) const;
   Candidate candidate(BundleId bundle) const;  // in memory
-  // The first in memory to give way whose next use is later than segment `until`.
+  // The first in memory to give way whose next use is later than segment `until`; a pinned one where there is no other.
   BundleId victim(std::int32_t until) const;
 
  private:
@@ -61,19 +75,23 @@ class Residency {
 
   void rank(BundleId bundle, std::int32_t after);
   void unrank(BundleId bundle);
-  void count_pages(std::int32_t next_use, std::int64_t pages);
+  void count_pages(BundleId bundle, std::int32_t next_use, std::int64_t pages);
+  bool pinned(BundleId bundle) const { return pinned_ != nullptr && (*pinned_)[index_of(bundle)]; }
 
   const Layout& layout_;
   const Uses& uses_;
   const VictimPolicy& policy_;
+  const std::vector<bool>* pinned_;
   const Schedule& schedule_;
   Plan& plan_;
   std::vector<Page> pages_;
   std::deque<PageId> free_;  // in the order in which they came free
   std::vector<Holding> holdings_;
-  std::vector<Rank> ranks_;                            // by bundle in memory
-  std::set<std::pair<std::int64_t, BundleId>> order_;  // by rank
-  std::vector<std::int64_t> pages_by_next_use_;        // a Fenwick tree
+  std::vector<Rank> ranks_;                                   // by bundle in memory
+  std::set<std::tuple<bool, std::int64_t, BundleId>> order_;  // not pinned, by rank
+  PagesByNextUse pages_by_next_use_;
+  PagesByNextUse pinned_pages_;
+  std::int64_t all_pinned_pages_ = 0;  // in memory
 };
 
 }  // namespace spillway

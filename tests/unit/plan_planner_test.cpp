@@ -180,6 +180,34 @@ TEST(PlanPlanner, ACommitWritesWhatAStepLeavesInMemoryAndNextToNothingElse) {
   EXPECT_LE(static_cast<double>(committing_bytes), 1.01 * static_cast<double>(plain_bytes));
 }
 
+TEST(PlanPlanner, PinnedStateNeverMovesWhereThereIsRoomForIt) {
+  std::int64_t moved = 0;  // of the same state, when it is not pinned
+  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const RandomPrograms programs(seed);
+    const Layout layout = programs.layout();
+    const std::int64_t pages = (smallest_pages(layout) + in_memory_pages(layout, 0)) / 2;
+    std::int64_t room = pages - smallest_pages(layout);
+    std::vector<bool> pinned(layout.bundles.size(), false);
+    for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
+      const std::int64_t of_bundle = layout.pages_of(static_cast<BundleId>(b));
+      if (of_bundle > room) continue;
+      room -= of_bundle;
+      pinned[static_cast<std::size_t>(b)] = true;
+    }
+    const auto moves = [&](const Plan& plan) {
+      return std::count_if(plan.instrs.begin(), plan.instrs.end(), [&](const Instr& instr) {
+        return instr.kind != Instr::Kind::run && pinned[index_of(plan.stays[index_of(instr.stays.front())].bundle)];
+      });
+    };
+    const Plan plan = make_plan(layout, 0, pages, {.pinned = &pinned});
+    EXPECT_EQ(verify(plan, layout, programs.step()), "");
+    EXPECT_EQ(moves(plan), 0);
+    moved += moves(make_plan(layout, 0, pages, {}));
+  }
+  EXPECT_GT(moved, 0);
+}
+
 TEST(PlanPlanner, ACommitWritesEachChangedBundleOnceWhereEverythingFits) {
   const RandomPrograms programs(first_seed);
   const Layout layout = programs.layout();

@@ -35,7 +35,9 @@ void for_each_plan(std::uint64_t seed, const Visit& visit) {
     visit(step);
     visit(Planned{programs, layout, programs.look(), make_plan(layout, 1, pages, {.entry = &boundary})});
     visit(Planned{programs, layout, programs.step(), make_plan(layout, 0, pages, {.commits = true})});
-    visit(Planned{programs, layout, programs.step(), make_plan(layout, 0, pages, {.commits = true})});
+    std::vector<bool> pinned(layout.bundles.size());
+    for (std::size_t b = 0; b < pinned.size(); ++b) pinned[b] = (seed + b * b) % 3 == 0;
+    visit(Planned{programs, layout, programs.step(), make_plan(layout, 0, pages, {.pinned = &pinned})});
   }
 }
 
