@@ -18,6 +18,7 @@ struct WorkChoice {
   WorkOrder order = WorkOrder::by_layer;
   Recompute recompute = {};
   Policy policy = Policy::automatic;
+  double pinned = 0;  // share of the pages beyond the smallest budget that is kept for state computing would wait for
 
   bool operator==(const WorkChoice&) const = default;
 };

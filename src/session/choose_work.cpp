@@ -38,6 +38,7 @@ class Search {
     if (!limits_.policy) {
       try_policies(first);
       try_policies(chosen_.choice);
+      try_pins(chosen_.choice);
     }
     return finish();
   }
@@ -98,6 +99,14 @@ class Search {
     }
   }
 
+  void try_pins(WorkChoice choice) {
+    if (choice.policy != Policy::automatic) return;
+    for (const double share : {0.2, 0.35, 0.5, 0.65}) {
+      choice.pinned = share;
+      try_one(choice);
+    }
+  }
+
   std::int32_t layers() const { return static_cast<std::int32_t>(limits_.layers); }
 
   // Nothing when the work of choosing is used up.
@@ -149,6 +158,7 @@ std::string describe(const WorkChoice& choice) {
   if (choice.recompute.kind != RecomputeKind::none && layers > 0) {
     text += fmt::format(", recompute {} in {} layer{}", name_of(choice.recompute.kind), layers, layers == 1 ? "" : "s");
   }
+  if (choice.pinned > 0) text += fmt::format(", {:.0f}% kept for state that would be waited for", 100 * choice.pinned);
   if (choice.policy != Policy::automatic) text += fmt::format(", policy {}", name_of(choice.policy));
   return text;
 }

@@ -11,6 +11,7 @@
 #include "device/memory_info.h"
 #include "ops/matmul/matmul.h"
 #include "session/known_machine.h"
+#include "sim/awaited.h"
 #include "sim/op_rates.h"
 #include "sim/simulate.h"
 
@@ -151,6 +152,12 @@ std::int64_t PlannedPrograms::peak_memory_bytes() const {
   return fits() ? machine.fixed_bytes + plans.front().pages * layout.page_bytes : 0;
 }
 
+static std::vector<bool> bundles_of(const std::vector<PieceId>& pieces, const Layout& layout) {
+  std::vector<bool> bundles(layout.bundles.size(), false);
+  for (const PieceId piece : pieces) bundles[index_of(layout.piece_places[index_of(piece)].bundle)] = true;
+  return bundles;
+}
+
 static void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const PlanRequest& request) {
   planned.plans.push_back(make_plan(planned.layout, static_cast<std::int32_t>(program), pages, request));
   const std::string broken = verify(planned.plans.back(), planned.layout, *planned.programs[program]);
@@ -182,6 +189,8 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   Residents boundary;
   PlanRequest request;
   request.policy = choices.policy;
+  const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
+  request.pinned = &pinned;
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     request.commits = p == 0 && choices.commits == Commits::all;
     if (request.commits) planned.committing = 0;
@@ -285,9 +294,35 @@ void TrainingSetup::plan_step(const WorkChoice& choice) {
   shape.order = choice.order;
   shape.recompute = choice.recompute;
   choices.policy = choice.policy;
+  choices.pinned.clear();
   training = record_training(model, shape);
-  planned =
-      plan_programs(programs(), model.state(), choices, kernels, config.model.vocab_size, options.page_size_bytes);
+  const auto plan = [&] {
+    planned =
+        plan_programs(programs(), model.state(), choices, kernels, config.model.vocab_size, options.page_size_bytes);
+  };
+  plan();
+  if (choice.pinned == 0 || !planned.fits()) return;
+  choices.pinned = pieces_to_pin(choice.pinned);
+  plan();
+}
+
+std::vector<PieceId> TrainingSetup::pieces_to_pin(double share) const {
+  const Layout& layout = planned.layout;
+  const Plan& plan = planned.plans.front();
+  const auto pages = static_cast<std::int64_t>(share * static_cast<double>(plan.pages - smallest_pages(layout)));
+  const std::vector<bool> bundles = most_awaited(plan, layout, timeline(), pages);
+  std::vector<PieceId> pieces;
+  for (std::size_t p = 0; p < layout.piece_places.size(); ++p) {
+    if (bundles[index_of(layout.piece_places[p].bundle)]) pieces.push_back(static_cast<PieceId>(p));
+  }
+  return pieces;
+}
+
+// A step by the first plan, in virtual time.
+Timeline TrainingSetup::timeline() const {
+  const KnownMachine machine = recall_machine(options.machine, choices, planned.layout.page_bytes);
+  return simulate_steady(planned.plans.front(), planned.layout,
+                         step_rates(*planned.programs.front(), machine.rates, machine.disk));
 }
 
 // What a commit writes that this plan does not: state that stays in memory.
@@ -320,6 +355,8 @@ void TrainingSetup::plan_commits() {
   const Residents boundary = residents_of(planned.plans.front());
   PlanRequest request;
   request.policy = choices.policy;
+  const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
+  request.pinned = &pinned;
   request.commits = true;
   request.entry = &boundary;
   request.exit = &boundary;
@@ -338,11 +375,9 @@ WorkScore TrainingSetup::score() const {
   const DiskWrites writes = disk_writes(plan, planned.layout);
   score.state_write_bytes = writes.state_bytes;
   score.local_write_bytes = writes.local_bytes;
-  const KnownMachine machine = recall_machine(options.machine, choices, planned.layout.page_bytes);
-  const Timeline timeline =
-      simulate_steady(plan, planned.layout, step_rates(*planned.programs.front(), machine.rates, machine.disk));
-  score.seconds = timeline.seconds;
-  score.stalled_seconds = timeline.stalled_seconds;
+  const Timeline simulated = timeline();
+  score.seconds = simulated.seconds;
+  score.stalled_seconds = simulated.stalled_seconds;
   return score;
 }
 

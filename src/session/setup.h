@@ -17,6 +17,7 @@
 #include "session/commit_pace.h"
 #include "session/model_files.h"
 #include "session/options.h"
+#include "sim/simulate.h"
 #include "telemetry/event_recorder.h"
 
 namespace spillway {
@@ -34,6 +35,7 @@ struct RunChoices {
   std::vector<std::filesystem::path> spill_dirs;
   std::int64_t ring_steps = 0;  // steps whose events the rings hold; 0: nothing is recorded
   Policy policy = Policy::automatic;
+  std::vector<PieceId> pinned = {};  // their bundles, see PlanRequest
   Commits commits = Commits::none;
   std::int64_t reserved_bytes = 0;  // of the budget, for what goes on beside the Programs
 };
@@ -113,6 +115,8 @@ class TrainingSetup {
  private:
   std::vector<const Program*> programs() const;
   void plan_step(const WorkChoice& choice);
+  std::vector<PieceId> pieces_to_pin(double share) const;
+  Timeline timeline() const;
   void plan_commits();
   WorkScore score() const;
 
