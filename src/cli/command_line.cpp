@@ -24,8 +24,9 @@ struct CommandLine {
   CommandLine() {
     app.set_version_flag("--version", "spillway " + std::string(version));
     app.footer(exit_codes);
-    verbs = {add_init(app),     add_train(app),   add_plan(app),  add_eval(app),       add_generate(app),
-             add_tokenize(app), add_inspect(app), add_probe(app), add_checkpoint(app), add_report(app)};
+    verbs = {add_init(app),       add_train(app),    add_plan(app),    add_eval(app),
+             add_generate(app),   add_tokenize(app), add_inspect(app), add_probe(app),
+             add_checkpoint(app), add_report(app),   add_doctor(app)};
   }
 
   const Verb* find(std::string_view name) const {

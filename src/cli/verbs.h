@@ -24,6 +24,7 @@ Verb add_generate(CLI::App& app);
 Verb add_tokenize(CLI::App& app);
 Verb add_inspect(CLI::App& app);
 Verb add_probe(CLI::App& app);
+Verb add_doctor(CLI::App& app);
 Verb add_checkpoint(CLI::App& app);
 Verb add_report(CLI::App& app);
 

@@ -129,10 +129,14 @@ bool is_instrumented() {
 #endif
 }
 
-std::int64_t available_memory_bytes(const fs::path& root) {
+std::int64_t machine_available_bytes(const fs::path& root) {
   const auto machine = field(root / "proc/meminfo", "MemAvailable");
   if (!machine) throw DeviceError("{} has no MemAvailable: mount /proc", (root / "proc/meminfo").string());
-  return std::min(*machine * kib, left_in_groups(root));
+  return *machine * kib;
+}
+
+std::int64_t available_memory_bytes(const fs::path& root) {
+  return std::min(machine_available_bytes(root), left_in_groups(root));
 }
 
 ProcessorInfo processor_info(const fs::path& root) {

@@ -24,6 +24,9 @@ bool is_instrumented();
 // directory that holds proc/ and sys/.
 std::int64_t available_memory_bytes(const std::filesystem::path& root = "/");
 
+// The first of these alone: what is free on the machine, limits of control groups aside.
+std::int64_t machine_available_bytes(const std::filesystem::path& root = "/");
+
 struct ProcessorInfo {
   std::string model;     // "AMD EPYC 9B14"
   std::string features;  // those that choose kernels, "avx2 fma avx512f … amx_bf16"
