@@ -14,6 +14,30 @@ class StepData {
     for (const op of timeline.ops) layers.add(op[OPS.layer]);
     for (const move of timeline.moves) layers.add(move[MOVE.layer]);
     this.layers = [...layers].sort((a, b) => a - b);
+    this.spread = this.spreads(Math.max(1000, timeline.us / 300));
+  }
+
+  // For each move the time over which its bytes are drawn. What is under way at once may end at once, so moves that
+  // follow each other without a gap share their time, until it is `least` long.
+  spreads(least) {
+    const { moves } = this.timeline;
+    const spread = moves.map((move) => [move[MOVE.begin], move[MOVE.end]]);
+    for (const link of [0, 1]) {
+      const mine = moves.map((move, i) => i).filter((i) => moves[i][MOVE.link] === link);
+      const groups = [];
+      for (const i of mine) {
+        const last = groups[groups.length - 1];
+        const follows = last && moves[i][MOVE.begin] - last.end <= 0.2;
+        if (follows && (last.end - last.begin < least || moves[i][MOVE.end] - moves[i][MOVE.begin] < least / 4)) {
+          last.end = moves[i][MOVE.end];
+          last.members.push(i);
+        } else {
+          groups.push({ begin: moves[i][MOVE.begin], end: moves[i][MOVE.end], members: [i] });
+        }
+      }
+      for (const group of groups) for (const i of group.members) spread[i] = [group.begin, group.end];
+    }
+    return spread;
   }
 
   matches(layer) {
@@ -21,21 +45,21 @@ class StepData {
   }
 
   // Bytes a second by link in `count` bins.
-  traffic(min, max, count, everything) {
+  traffic(min, max, count) {
     const width = (max - min) / count;
     const links = [new Float64Array(count), new Float64Array(count)];
-    for (const move of this.timeline.moves) {
-      if (move[MOVE.begin] >= max) break;
-      if (move[MOVE.end] <= min || !(everything || this.matches(move[MOVE.layer]))) continue;
-      const duration = Math.max(move[MOVE.end] - move[MOVE.begin], 0.1);
-      const first = Math.max(0, Math.floor((move[MOVE.begin] - min) / width));
-      const last = Math.min(count - 1, Math.floor((move[MOVE.end] - min) / width));
+    this.timeline.moves.forEach((move, i) => {
+      const [begin, end] = this.spread[i];
+      if (begin >= max || end <= min || !this.matches(move[MOVE.layer])) return;
+      const duration = Math.max(end - begin, 0.1);
+      const first = Math.max(0, Math.floor((begin - min) / width));
+      const last = Math.min(count - 1, Math.floor((begin + duration - min) / width));
       for (let bin = first; bin <= last; bin += 1) {
-        const from = Math.max(move[MOVE.begin], min + bin * width);
-        const to = Math.min(move[MOVE.begin] + duration, min + (bin + 1) * width);
+        const from = Math.max(begin, min + bin * width);
+        const to = Math.min(begin + duration, min + (bin + 1) * width);
         if (to > from) links[move[MOVE.link]][bin] += (move[MOVE.bytes] * (to - from)) / duration;
       }
-    }
+    });
     return links.map((link) => Array.from(link, (moved) => (moved / width) * 1e6));
   }
 
