@@ -50,7 +50,7 @@ void fill_memory(const StepTimeline& t, Bins& to) {
 
 void fill_moves(const StepTimeline& t, Bins& to) {
   for (const TimelineMove& move : t.moves) {
-    const double from = static_cast<double>(move.begin_ns) * 1e-9;
+    const double from = static_cast<double>(move.submit_ns) * 1e-9;
     const double until = std::max(static_cast<double>(move.end_ns) * 1e-9, from + 1e-9);
     auto& row = to.moved[move.lane == EventLane::read ? 0 : 1];
     const auto first = static_cast<std::size_t>(from / to.bin_seconds);

@@ -143,7 +143,7 @@ Json timeline(const ReportedRun& run) {
         {micros(w.begin_ns), micros(w.end_ns), static_cast<int>(w.cause), static_cast<int>(w.phase), w.layer, w.what});
   for (const TimelineMove& m : t.moves)
     json["moves"].push_back({micros(m.begin_ns), micros(m.end_ns), m.lane == EventLane::read ? 0 : 1,
-                             static_cast<int>(m.tag), m.layer, m.bytes, m.bundle});
+                             static_cast<int>(m.tag), m.layer, m.bytes, m.bundle, micros(m.submit_ns)});
   for (const char* list : {"bands", "ops", "waits", "moves"}) {
     if (!json.contains(list)) json[list] = Json::array();
   }

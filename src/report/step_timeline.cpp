@@ -146,10 +146,10 @@ class Reader {
     std::int64_t& free_ns = e.lane == EventLane::read ? read_free_ns_ : write_free_ns_;
     const std::int64_t begin_ns = std::clamp(free_ns, std::min(submit_ns, e.time_ns), e.time_ns);
     free_ns = e.time_ns;
-    add_move(e, begin_ns - zero_ns_, e.time_ns - zero_ns_);
+    add_move(e, submit_ns - zero_ns_, begin_ns - zero_ns_, e.time_ns - zero_ns_);
   }
 
-  void add_move(const Event& e, std::int64_t begin_ns, std::int64_t end_ns) {
+  void add_move(const Event& e, std::int64_t submit_ns, std::int64_t begin_ns, std::int64_t end_ns) {
     const CatalogBundle* bundle = catalog_.bundle(e.subject);
     if (bundle == nullptr || end_ns <= 0 || begin_ns >= timeline_.ns) return;
     const std::int64_t from_ns = std::max<std::int64_t>(begin_ns, 0);
@@ -157,7 +157,8 @@ class Reader {
     const double share =
         end_ns > begin_ns ? static_cast<double>(to_ns - from_ns) / static_cast<double>(end_ns - begin_ns) : 1;
     timeline_.moves.push_back({from_ns, to_ns, static_cast<std::int64_t>(static_cast<double>(e.value) * share), e.lane,
-                               bundle->tag, where_.layer_of(e.subject), e.subject});
+                               bundle->tag, where_.layer_of(e.subject), e.subject,
+                               std::clamp<std::int64_t>(submit_ns, 0, from_ns)});
   }
 
   const Catalog& catalog_;

@@ -40,7 +40,8 @@ struct TimelineWait {
   std::string what = {};               // "the read of model.layers.3.mlp.up_proj.weight (6.00 MiB)"
 };
 
-// On a lane a move begins when the disk is free for it, as in a trace.
+// On a lane a move begins when the disk is free for it, as in a trace. What is under way at once may end at once, so
+// rates are those of bytes over the time from submit_ns on.
 struct TimelineMove {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
@@ -49,6 +50,7 @@ struct TimelineMove {
   MemoryTag tag = MemoryTag::activations;
   std::int32_t layer = no_layer;
   std::int32_t bundle = -1;
+  std::int64_t submit_ns = 0;  // at most begin_ns
 };
 
 // Bytes that come or go, of what lies on pages (memory) or on the disk alone.

@@ -116,6 +116,7 @@ TEST(StepTimeline, HasWhatTheEventsSay) {
   EXPECT_EQ(t.waits[0].phase, StepPhase::update);
   ASSERT_EQ(t.moves.size(), 2U);
   EXPECT_EQ(t.moves[0].bytes, page);
+  EXPECT_EQ(t.moves[0].submit_ns, 60'000);
   EXPECT_EQ(t.moves[1].end_ns, 200'000);
   EXPECT_EQ(t.moves[1].bytes, page / 2) << "half of it after the step";
 }

@@ -2,7 +2,7 @@
 
 const OPS = { begin: 0, end: 1, phase: 2, layer: 3, what: 4 };
 const WAIT = { begin: 0, end: 1, cause: 2, phase: 3, layer: 4, what: 5 };
-const MOVE = { begin: 0, end: 1, link: 2, tag: 3, layer: 4, bytes: 5, bundle: 6 };
+const MOVE = { begin: 0, end: 1, link: 2, tag: 3, layer: 4, bytes: 5, bundle: 6, submit: 7 };
 const CHANGE = { at: 0, layer: 1, tag: 2, bytes: 3 };
 const TAGS = 4; // those that take memory
 
@@ -14,30 +14,6 @@ class StepData {
     for (const op of timeline.ops) layers.add(op[OPS.layer]);
     for (const move of timeline.moves) layers.add(move[MOVE.layer]);
     this.layers = [...layers].sort((a, b) => a - b);
-    this.spread = this.spreads(Math.max(1000, timeline.us / 300));
-  }
-
-  // For each move the time over which its bytes are drawn. What is under way at once may end at once, so moves that
-  // follow each other without a gap share their time, until it is `least` long.
-  spreads(least) {
-    const { moves } = this.timeline;
-    const spread = moves.map((move) => [move[MOVE.begin], move[MOVE.end]]);
-    for (const link of [0, 1]) {
-      const mine = moves.map((move, i) => i).filter((i) => moves[i][MOVE.link] === link);
-      const groups = [];
-      for (const i of mine) {
-        const last = groups[groups.length - 1];
-        const follows = last && moves[i][MOVE.begin] - last.end <= 0.2;
-        if (follows && (last.end - last.begin < least || moves[i][MOVE.end] - moves[i][MOVE.begin] < least / 4)) {
-          last.end = moves[i][MOVE.end];
-          last.members.push(i);
-        } else {
-          groups.push({ begin: moves[i][MOVE.begin], end: moves[i][MOVE.end], members: [i] });
-        }
-      }
-      for (const group of groups) for (const i of group.members) spread[i] = [group.begin, group.end];
-    }
-    return spread;
   }
 
   matches(layer) {
@@ -48,9 +24,10 @@ class StepData {
   traffic(min, max, count) {
     const width = (max - min) / count;
     const links = [new Float64Array(count), new Float64Array(count)];
-    this.timeline.moves.forEach((move, i) => {
-      const [begin, end] = this.spread[i];
-      if (begin >= max || end <= min || !this.matches(move[MOVE.layer])) return;
+    for (const move of this.timeline.moves) {
+      const begin = move[MOVE.submit];
+      const end = move[MOVE.end];
+      if (begin >= max || end <= min || !this.matches(move[MOVE.layer])) continue;
       const duration = Math.max(end - begin, 0.1);
       const first = Math.max(0, Math.floor((begin - min) / width));
       const last = Math.min(count - 1, Math.floor((begin + duration - min) / width));
@@ -59,7 +36,7 @@ class StepData {
         const to = Math.min(begin + duration, min + (bin + 1) * width);
         if (to > from) links[move[MOVE.link]][bin] += (move[MOVE.bytes] * (to - from)) / duration;
       }
-    });
+    }
     return links.map((link) => Array.from(link, (moved) => (moved / width) * 1e6));
   }
 
