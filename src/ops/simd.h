@@ -133,6 +133,26 @@ SPILLWAY_INLINE f32x16 exp(f32x16 x) {
   return choose(where_nan(bits(x)), x, bounded);  // NaN stays NaN
 }
 
+// The same for x of at most about 1, as in a softmax: 0 below -87.3; any number for NaN.
+SPILLWAY_INLINE f32x16 exp_below_one(f32x16 x) {
+  const u32x16 below = where_negative(x + 87.33654F);
+  const f32x16 clamped = choose(below, splat(0.0F), x);
+  const f32x16 shifter = splat(12582912.0F);
+  const f32x16 shifted = clamped * 1.44269504088896341F + shifter;
+  const f32x16 n = shifted - shifter;
+  const f32x16 r = (clamped - n * 0.693359375F) - n * -2.12194440e-4F;
+  f32x16 p = splat(1.9875691500e-4F);
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  const f32x16 y = p * r * r + r + 1.0F;
+  // The low bits of `shifted` are n; y is near 1, so n goes into its exponent by addition.
+  const u32x16 scaled = bits(y) + (bits(shifted) << 23);
+  return from_bits(scaled & ~below);
+}
+
 SPILLWAY_INLINE f32x16 tanh(f32x16 x) {
   const f32x16 e = exp(abs(x) * -2.0F);
   const f32x16 magnitude = (splat(1.0F) - e) / (splat(1.0F) + e);

@@ -47,7 +47,7 @@ void exponentials(const SoftmaxBlock& block, bool round_terms, const float* scor
     for (std::int64_t c = 0; c < block.size; c += lanes) {
       f32x16 term = splat(0.0F);
       if (!block.diagonal || c <= r) {
-        term = exp(load(row + c) * block.scale - largest_of_rows[r]);
+        term = exp_below_one(load(row + c) * block.scale - largest_of_rows[r]);
         if (block.diagonal) term = up_to(c, r, term, splat(0.0F));
         sum += term;
       }
@@ -66,7 +66,7 @@ void gradient(const SoftmaxBlock& block, bool round_terms, const float* scores, 
       f32x16 probability = splat(0.0F);
       f32x16 score_gradient = splat(0.0F);
       if (!block.diagonal || c + lanes > key) {
-        probability = exp(load(scores + row + c) * block.scale - load(lse + c));
+        probability = exp_below_one(load(scores + row + c) * block.scale - load(lse + c));
         score_gradient = probability * (load(dp + row + c) - load(delta + c)) * block.scale;
         if (block.diagonal) {
           const f32x16 zero = splat(0.0F);
