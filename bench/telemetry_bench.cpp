@@ -1,5 +1,5 @@
-// What it costs to record events: runs with everything on (events, flight record, live numbers, trace) and with
-// everything off, alternated; and the cost of one event, times the events of a step.
+// What it costs to record events: runs with everything on (events, flight record, live numbers, trace, event
+// files, endpoint) and with everything off, alternated; and the cost of one event, times the events of a step.
 //   telemetry_bench [preset=gpt2-124m] [micro_batches=4] [memory=SHARE of in-memory, 0.25] [rounds=5] [steps=4]
 //                   [dir=bench-data]
 #include <algorithm>
@@ -53,6 +53,8 @@ double event_seconds() {
 std::vector<double> step_seconds(TrainOptions options, bool on) {
   std::filesystem::remove_all(options.output_dir);
   options.telemetry = on;
+  options.report_to = on ? "tensorboard" : "none";
+  if (on) options.metrics_address = "127.0.0.1:0";
   if (on) options.trace = options.output_dir + ".trace.json";
   Listener run;
   run_train(options, run);
