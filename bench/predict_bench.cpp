@@ -1,9 +1,10 @@
 // How well a step is foretold: over models, batches and budgets, the time, the bytes and the memory of a run against
 // what the simulator says (a) from the op and move times of that same run, (b) before the run, from the machine's
 // rates. A canary of products and one of the disk stand before and after every run; rounds in which either drifts by
-// more than 5% are thrown out, and counted. Rates are measured in each round anew.
-//   predict_bench [settings=model:micro_batches:share,…] [rounds=2] [steps=4] [clip=0] [tokens=512] [detail=0]
-//     [dir=bench-data]
+// more than 5% are thrown out, and counted. With probe=1 rates are measured before each run anew; with probe=0 they are
+// what the cache has, after the first round from the runs before.
+//   predict_bench [settings=model:micro_batches:share,…] [rounds=2] [steps=4] [clip=0] [tokens=512] [probe=1]
+//     [detail=0] [dir=bench-data]
 // Models: presets, and llama-30m. With detail=N the N instructions at which a replayed step departs most from the
 // measured one, and what ops took by kind.
 #include <unistd.h>
@@ -243,7 +244,7 @@ class Table {
   void round(const Setting& setting) {
     const TrainOptions options = options_of(settings_, setting);
     const Canary start = canary_of(dir_);
-    run_probe(options);
+    if (settings_.integer("probe", 1) != 0) run_probe(options);
     const PlanReport report = run_plan(options, true);
     const Outcome outcome = run_apart(settings_, setting);
     const double drift = drift_of(start, canary_of(dir_));
