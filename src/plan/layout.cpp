@@ -68,6 +68,7 @@ class LayoutMaker {
     for (std::size_t p = 0; p < programs_.size(); ++p) make_local_bundles(static_cast<std::int32_t>(p));
     for (std::size_t p = 0; p < programs_.size(); ++p) place_values(p);
     for (std::size_t p = 0; p < programs_.size(); ++p) note_uses(p);
+    for (std::size_t p = 0; p < programs_.size(); ++p) note_lives_of_state(p);
     for (std::int32_t s = 0; s < state_storages_; ++s) {
       const Place& place = storage_places_[static_cast<std::size_t>(s)];
       layout_.piece_places.push_back(place);
@@ -96,7 +97,7 @@ class LayoutMaker {
 
   // Gives every value its storage, sharing where the op permits it and nothing reads the old value later.
   ProgramLayout start(const Program& program) {
-    ProgramLayout layout{Segments(program), {}, {}, {}};
+    ProgramLayout layout{Segments(program), {}, {}, {}, {}};
     std::vector<std::int32_t> last_read(program.values.size(), -1);
     for (std::size_t i = 0; i < program.ops.size(); ++i) {
       for (const Operand& read : program.ops[i].reads) {
@@ -266,12 +267,18 @@ class LayoutMaker {
     }
   }
 
+  // What no commit holds stays apart from what one does: it comes and goes while the other stands.
   void make_state_bundles() {
-    std::vector<const Class*> touched;
-    for (const Class& members : classes_) {
-      if (members.storages.front() < state_storages_ && !members.touches.empty()) touched.push_back(&members);
+    for (const bool committed : {true, false}) {
+      std::vector<const Class*> touched;
+      for (const Class& members : classes_) {
+        const std::int32_t piece = members.storages.front();
+        if (piece >= state_storages_ || members.touches.empty()) continue;
+        const Tensor& tensor = state_.tensor(state_.piece(static_cast<PieceId>(piece)).tensor);
+        if (tensor.committed == committed) touched.push_back(&members);
+      }
+      make_side_by_side(touched, true);
     }
-    make_side_by_side(touched, true);
     for (const Class& members : classes_) {  // pieces no Program touches stay apart: they are never moved together
       if (members.storages.front() < state_storages_ && members.touches.empty())
         place_class(members, add_bundle(true), 0);
@@ -347,32 +354,9 @@ class LayoutMaker {
     });
   }
 
-  // State of which every piece gets a new version and no old one is read.
-  void note_dead(const Program& program, ProgramLayout& layout) const {
-    std::vector<bool> written(static_cast<std::size_t>(state_storages_), false);
-    layout.dead_on_entry.assign(static_cast<std::size_t>(layout_.state_bundles), true);
-    for (const Op& op : program.ops) {
-      for (const Operand& read : op.reads) {
-        for_each_value(read, [&](std::size_t v) {
-          const bool old = program.values[v].kind == ValueKind::state_in;
-          if (old) layout.dead_on_entry[index_of(layout.places[v].bundle)] = false;
-        });
-      }
-      for (const Operand& write : op.writes) {
-        for_each_value(write, [&](std::size_t v) {
-          if (program.values[v].kind == ValueKind::state_out) written[index_of(program.values[v].piece)] = true;
-        });
-      }
-    }
-    for (std::size_t piece = 0; piece < written.size(); ++piece) {
-      if (!written[piece]) layout.dead_on_entry[index_of(storage_places_[piece].bundle)] = false;
-    }
-  }
-
   void note_uses(std::size_t p) {
     ProgramLayout& layout = layout_.programs[p];
     const Program& program = *programs_[p];
-    note_dead(program, layout);
     layout.uses.resize(static_cast<std::size_t>(layout.segments.count()));
     std::vector<std::pair<std::int32_t, std::size_t>> seen(layout_.bundles.size(), {-1, 0});  // last segment, use
     for (std::int32_t s = 0; s < layout.segments.count(); ++s) {
@@ -387,8 +371,7 @@ class LayoutMaker {
               if (bundle == BundleId::none) return;
               auto& [segment, at] = seen[index_of(bundle)];
               if (segment != s) {
-                const bool creates =
-                    segment < 0 && (!layout_.bundles[index_of(bundle)].state || layout.dead_on_entry[index_of(bundle)]);
+                const bool creates = segment < 0 && !layout_.bundles[index_of(bundle)].state;
                 at = uses.size();
                 uses.push_back({bundle, i, i, creates, false, false});
                 segment = s;
@@ -404,6 +387,57 @@ class LayoutMaker {
       const auto& [segment, at] = seen[b];
       if (segment >= 0) layout.uses[static_cast<std::size_t>(segment)][at].ends = true;
     }
+  }
+
+  // Backward over the segments: a piece is needed from where it is written, or from the beginning, until its last read.
+  void note_lives_of_state(std::size_t p) {
+    const Program& program = *programs_[p];
+    ProgramLayout& layout = layout_.programs[p];
+    std::vector<bool> needed = needed_after(program);
+    std::vector<std::int32_t> count(static_cast<std::size_t>(layout_.state_bundles), 0);  // pieces needed, by bundle
+    const auto bundle_of = [&](std::size_t piece) { return index_of(storage_places_[piece].bundle); };
+    const auto set = [&](std::size_t v, bool now) {
+      if (program.values[v].piece == PieceId::none) return;
+      const std::size_t piece = index_of(program.values[v].piece);
+      if (needed[piece] != now) count[bundle_of(piece)] += now ? 1 : -1;
+      needed[piece] = now;
+    };
+    for (std::size_t piece = 0; piece < needed.size(); ++piece) count[bundle_of(piece)] += needed[piece] ? 1 : 0;
+    const auto dead = [&] {
+      std::vector<bool> none;
+      for (const std::int32_t pieces : count) none.push_back(pieces == 0);
+      return none;
+    };
+    layout.dead_on_exit = dead();
+    for (std::int32_t s = layout.segments.count() - 1; s >= 0; --s) {
+      auto& uses = layout.uses[static_cast<std::size_t>(s)];
+      for (Use& use : uses) {
+        if (layout_.bundles[index_of(use.bundle)].state) use.ends = count[index_of(use.bundle)] == 0;
+      }
+      for (std::int32_t i = layout.segments.begin[static_cast<std::size_t>(s) + 1] - 1;
+           i >= layout.segments.begin[static_cast<std::size_t>(s)]; --i) {
+        const Op& op = program.ops[static_cast<std::size_t>(i)];
+        for (const Operand& write : op.writes) for_each_value(write, [&](std::size_t v) { set(v, false); });
+        for (const Operand& read : op.reads) for_each_value(read, [&](std::size_t v) { set(v, true); });
+      }
+      for (Use& use : uses) {
+        if (layout_.bundles[index_of(use.bundle)].state) use.creates = count[index_of(use.bundle)] == 0;
+      }
+    }
+    layout.dead_on_entry = dead();
+  }
+
+  // By piece: what a Program leaves is needed, unless it says otherwise or no commit holds it and it is not touched.
+  std::vector<bool> needed_after(const Program& program) const {
+    std::vector<bool> needed(state_.pieces().size());
+    for (std::size_t piece = 0; piece < needed.size(); ++piece) {
+      needed[piece] = state_.tensor(state_.pieces()[piece].tensor).committed;
+    }
+    for (const Value& value : program.values) {
+      if (value.piece != PieceId::none) needed[index_of(value.piece)] = true;
+    }
+    for (const PieceId piece : program.consumed) needed[index_of(piece)] = false;
+    return needed;
   }
 
   void assign_addresses() {

@@ -43,16 +43,19 @@ struct Use {
   BundleId bundle = BundleId::none;
   std::int32_t first_op = 0;  // ops of the segment that touch it
   std::int32_t last_op = 0;
-  bool creates = false;  // nothing in it has a value yet; of state: no value it had is read in this Program
+  bool creates = false;  // nothing in it has a value yet that is needed from here on
   bool writes = false;   // its bytes change
-  bool ends = false;     // nothing in it is needed afterwards
+  bool ends = false;     // nothing in it is needed afterwards, or until a later use creates it anew
 };
 
 struct ProgramLayout {
   Segments segments;
   std::vector<Place> places;           // by value
   std::vector<std::vector<Use>> uses;  // by segment, in the order of first_op
-  std::vector<bool> dead_on_entry;     // by state bundle: the Program writes all of it before reading any of it
+  // By state bundle: what it holds when the Program begins, or when it ends, is needed neither in it nor after it.
+  // State that no commit holds and that the Program does not touch is dead at both ends.
+  std::vector<bool> dead_on_entry;
+  std::vector<bool> dead_on_exit;
 };
 
 // The layouts of several Programs over one State. State bundles come first and are shared by all; each Program's local

@@ -86,6 +86,7 @@ struct Plan {
   Traffic traffic;               // of one step
   std::int64_t peak_pages = 0;   // in use at once
   std::int64_t local_slots = 0;  // pages' worth of disk for local bundles that move
+  std::int64_t held_slots = 0;   // the same for the versions from before it, when it may be taken back
 };
 
 // Pages' worth of disk that suffices for these plans in turn, all versions alive at once, and as many older versions of
@@ -121,13 +122,16 @@ struct PlanRequest {
   // it ends as it begins. An exit bundle is dirty only where `exit` permits it.
   const Residents* entry = nullptr;
   const Residents* exit = nullptr;
+  // By state bundle: those that the exit does not hold dirty. Null: none.
+  const std::vector<bool>* clean = nullptr;
 };
 
 // Plans one Program in `pages` pages, at least smallest_pages(). State that the Program only creates (see Use::creates)
 // is not held at the entry whatever is asked; at the exit it is live like any other.
 Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, const PlanRequest& request);
 
-// What another Program's plan must hold to stand between two runs of this plan, which must be able to follow itself.
+// What another Program's plan must hold to stand between two runs of this plan, which must be able to follow itself;
+// what this plan leaves and does not find is among it.
 Residents residents_of(const Plan& plan);
 
 // Checks a plan on happens-before alone, never on times: pages have one owner at a time and are reused only after the

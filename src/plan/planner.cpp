@@ -27,8 +27,8 @@ class Planner {
 
   // Without `exit`, reads for the start of the next step are issued at the end of this one, and the boundary is
   // whatever that leaves in memory.
-  Plan make(const Residents& entry, const Residents* exit, bool commits) {
-    commits_ = commits;
+  Plan make(const Residents& entry, const Residents* exit, const PlanRequest& request) {
+    commits_ = request.commits;
     enter(entry);
     wrap_ = exit == nullptr;
     for (std::int32_t s = 0; s < segments(); ++s) {
@@ -39,8 +39,9 @@ class Planner {
     }
     now_ = segments();
     if (exit != nullptr) meet(*exit);
+    if (request.clean != nullptr) clean(*request.clean);
     make_room_at_boundary();
-    if (commits) commit();
+    if (commits_) commit();
     leave();
     schedule_.finish(plan_, layout_);
     count_slots();
@@ -193,6 +194,9 @@ class Planner {
     if (use.creates) {
       first.begins.push_back(held.stay);
       for (const InstrId wait : memory_.waits_of_pages(held.stay)) first.after.push_back(wait);
+      for (const InstrId wait : {held.last_read, held.last_write}) {  // of an earlier stay at its address
+        if (wait != InstrId::none) first.after.push_back(wait);
+      }
     } else if (held.last_run == InstrId::none && held.last_read != InstrId::none) {
       first.after.push_back(held.last_read);
     } else if (use.writes && held.last_write != InstrId::none) {
@@ -211,7 +215,14 @@ class Planner {
       }
     }
     for (const Held& held : exit) {
-      if (!memory_.has(held.bundle)) read(held.bundle);
+      if (!memory_.has(held.bundle) && !program_.dead_on_exit[index_of(held.bundle)]) read(held.bundle);
+    }
+  }
+
+  // The copies of these are as new as memory when the plan ends.
+  void clean(const std::vector<bool>& bundles) {
+    for (const BundleId bundle : memory_.bundles()) {
+      if (bundles[index_of(bundle)] && memory_.holding(bundle).dirty) write(bundle);
     }
   }
 
@@ -283,7 +294,7 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
   const Uses uses(layout, program);
   const std::unique_ptr<VictimPolicy> policy = make_policy(request.policy, layout, program, pages, uses);
   const auto plan_with = [&](const Residents& entry, const Residents* exit) {
-    return Planner(layout, program, pages, uses, *policy, request.pinned).make(entry, exit, request.commits);
+    return Planner(layout, program, pages, uses, *policy, request.pinned).make(entry, exit, request);
   };
   if (request.entry != nullptr) {
     return plan_with(*request.entry, request.exit != nullptr ? request.exit : request.entry);

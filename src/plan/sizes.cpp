@@ -14,9 +14,15 @@ std::int64_t largest_state_pages(const Layout& layout) {
   return pages;
 }
 
+// Of the state that one of the Programs at least finds or leaves.
 std::int64_t state_pages(const Layout& layout) {
   std::int64_t pages = 0;
-  for (std::int32_t b = 0; b < layout.state_bundles; ++b) pages += layout.pages_of(static_cast<BundleId>(b));
+  for (std::size_t b = 0; b < static_cast<std::size_t>(layout.state_bundles); ++b) {
+    const bool dead = std::all_of(layout.programs.begin(), layout.programs.end(), [&](const ProgramLayout& program) {
+      return program.dead_on_entry[b] && program.dead_on_exit[b];
+    });
+    if (!dead) pages += layout.pages_of(static_cast<BundleId>(b));
+  }
   return pages;
 }
 
@@ -48,23 +54,27 @@ std::int64_t smallest_pages(const Layout& layout) {
 }
 
 std::int64_t in_memory_pages(const Layout& layout, std::int32_t program) {
+  const ProgramLayout& lives = layout.programs[static_cast<std::size_t>(program)];
+  std::int64_t found = 0;
+  for (std::size_t b = 0; b < lives.dead_on_entry.size(); ++b) {
+    found += lives.dead_on_entry[b] ? 0 : layout.pages_of(static_cast<BundleId>(b));
+  }
   std::int64_t alive = 0;
   std::int64_t peak = visit_pages(layout);
-  const auto local = [&](const Use& use) {
-    return layout.bundles[index_of(use.bundle)].state ? 0 : layout.pages_of(use.bundle);
-  };
-  for (const auto& uses : layout.programs[static_cast<std::size_t>(program)].uses) {
-    for (const Use& use : uses) alive += use.creates ? local(use) : 0;
+  for (const auto& uses : lives.uses) {
+    for (const Use& use : uses) alive += use.creates ? layout.pages_of(use.bundle) : 0;
     peak = std::max(peak, alive);
-    for (const Use& use : uses) alive -= use.ends ? local(use) : 0;
+    for (const Use& use : uses) alive -= use.ends ? layout.pages_of(use.bundle) : 0;
   }
-  return state_pages(layout) + peak;
+  return found + std::max(peak, alive + visit_pages(layout));
 }
 
 std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans, std::int64_t older_versions) {
   bool moves = false;
   std::int64_t slots = 0;
+  std::int64_t held = 0;
   for (const Plan& plan : plans) {
+    held = std::max(held, plan.held_slots);
     std::int64_t dead = 0;
     for (const bool bundle : layout.programs[static_cast<std::size_t>(plan.program)].dead_on_entry) dead += bundle;
     moves = moves || plan.traffic.read_bytes > 0 || plan.traffic.write_bytes > 0 ||
@@ -72,7 +82,7 @@ std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans, s
     slots += plan.local_slots;
   }
   if (!moves) return 0;
-  slots += state_pages(layout);
+  slots += state_pages(layout) + held;
   for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
     const bool committed = layout.bundles[static_cast<std::size_t>(b)].committed;
     if (committed) slots += older_versions * layout.pages_of(static_cast<BundleId>(b));

@@ -16,11 +16,14 @@ Uses::Uses(const Layout& layout, std::int32_t program)
   }
   for (std::size_t b = 1; b < first_touch_.size(); ++b) first_touch_[b] += first_touch_[b - 1];
   touches_.resize(static_cast<std::size_t>(first_touch_.back()));
+  creates_.resize(touches_.size());
   std::vector<std::int32_t> next(first_touch_.begin(), first_touch_.end() - 1);
   std::int64_t balance = 0;
   for (std::size_t s = 0; s < program_.uses.size(); ++s) {
     for (const Use& use : program_.uses[s]) {
-      touches_[static_cast<std::size_t>(next[index_of(use.bundle)]++)] = static_cast<std::int32_t>(s);
+      const auto touch = static_cast<std::size_t>(next[index_of(use.bundle)]++);
+      touches_[touch] = static_cast<std::int32_t>(s);
+      creates_[touch] = use.creates;
       if (use.creates) balance += layout.pages_of(use.bundle);
       if (use.creates || use.writes) last_change_[index_of(use.bundle)] = static_cast<std::int32_t>(s);
     }
@@ -47,9 +50,12 @@ std::int32_t Uses::next(BundleId bundle, std::int32_t s) const {
 }
 
 bool Uses::can_be_read(BundleId bundle, std::int32_t s, std::int32_t j) const {
-  if (layout_.bundles[index_of(bundle)].state) return true;
-  const std::int32_t created = touches_[static_cast<std::size_t>(first_touch_[index_of(bundle)])];
-  return created <= s || created > j;
+  for (std::int32_t t = first_touch_[index_of(bundle)]; t < first_touch_[index_of(bundle) + 1]; ++t) {
+    if (!creates_[static_cast<std::size_t>(t)]) continue;
+    const std::int32_t created = touches_[static_cast<std::size_t>(t)];
+    if ((created > s && created <= j) || created + segments_ <= j) return false;
+  }
+  return true;
 }
 
 std::int64_t Uses::pages_to_create(std::int32_t s, std::int32_t j) const {

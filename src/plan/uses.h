@@ -24,7 +24,7 @@ class Uses {
   // The last segment that changes the bundle; -1: none does.
   std::int32_t last_change(BundleId bundle) const { return last_change_[index_of(bundle)]; }
 
-  // A local bundle that is not created yet, at segment s, cannot be read for segment j.
+  // Not what is created anew after segment s and up to segment j.
   bool can_be_read(BundleId bundle, std::int32_t s, std::int32_t j) const;
 
   // Pages that must be free at segment s, before it runs, so that what the segments after it up to j create finds room.
@@ -37,6 +37,7 @@ class Uses {
   std::vector<std::int32_t> first_touch_;        // by bundle, and one more
   std::vector<std::int32_t> touches_;            // of all bundles, ascending in each
   std::vector<std::int32_t> last_change_;        // by bundle
+  std::vector<bool> creates_;                    // by touch: it creates the bundle
   std::vector<std::int64_t> balance_;            // by segment: pages created up to it less pages ended before it
   std::vector<std::vector<std::int64_t>> most_;  // by level: the most of balance_ over 2^level segments
 };

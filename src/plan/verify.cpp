@@ -199,6 +199,7 @@ class Verifier {
       stays_[index_of(id)] = {true, {}, std::nullopt};
       BundleLog& bundle = bundles_[index_of(plan_.stays[index_of(id)].bundle)];
       current_[plan_.stays[index_of(id)].bundle] = id;
+      if (instr.kind == Instr::Kind::run) bundle.dead = true, bundle.values.clear();
       bundle.in_memory = instr.kind == Instr::Kind::read ? bundle.on_disk : bundle.version;
     }
     for (const StayId id : instr.stays) {
@@ -389,11 +390,13 @@ class Verifier {
         return fail("bundle {} is dirty at the exit", index_of(of));
       }
     }
+    const auto& dead = layout_.programs[static_cast<std::size_t>(plan_.program)].dead_on_exit;
     for (std::size_t b = 0; b < held.size(); ++b) {
       const BundleLog& bundle = bundles_[b];
       if (!committed_.empty() && layout_.bundles[b].committed && committed_[b] != bundle.version) {
         return fail("bundle {} changes after the commit", b);
       }
+      if (dead[b]) continue;
       if (!held[b] && bundle.on_disk != bundle.version) return fail("bundle {} is old on disk at the exit", b);
     }
     return true;

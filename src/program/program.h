@@ -105,7 +105,8 @@ struct Op {
 
 struct Program {
   std::vector<Value> values;
-  std::vector<Op> ops;  // in one valid order
+  std::vector<Op> ops;            // in one valid order
+  std::vector<PieceId> consumed;  // pieces of state that nothing reads after this Program
 
   const Value& value(ValueId id) const { return values[index_of(id)]; }
   // The matrix an operand stands for: the rows of all its values. An absent operand has no rows.

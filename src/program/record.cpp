@@ -14,13 +14,22 @@ bool same_part(const Label& a, const Label& b) {
   return a.phase == b.phase && a.layer == b.layer && a.part == b.part && a.index == b.index;
 }
 
+ValueType type_of_piece(const State& state, PieceId id) {
+  const Piece& piece = state.piece(id);
+  const Tensor& whole = state.tensor(piece.tensor);
+  return {whole.dtype, piece.row_end - piece.row_begin, whole.cols};
+}
+
 }  // namespace
 
 ValueId Recorder::add_value(const Value& value) {
   program_.values.push_back(value);
-  wants_.push_back(value.piece != PieceId::none && value.kind == ValueKind::state_in &&
-                   state_.tensor(state_.piece(value.piece).tensor).trainable);
+  wants_.push_back(is_trainable(value.piece));
   return static_cast<ValueId>(program_.values.size() - 1);
+}
+
+bool Recorder::is_trainable(PieceId piece) const {
+  return piece != PieceId::none && state_.tensor(state_.piece(piece).tensor).trainable;
 }
 
 Operand Recorder::input(const ValueType& type) { return {add_value({type, ValueKind::input, PieceId::none}), 1}; }
@@ -37,10 +46,8 @@ Operand Recorder::state_pieces(TensorId tensor, std::int32_t first_piece, std::i
   // The first mention of any piece enters all pieces of the tensor, so that they have consecutive ids.
   const std::int32_t begin = static_cast<std::int32_t>(state_.first_piece(tensor));
   for (std::int32_t i = begin; i < begin + state_.piece_count(tensor); ++i) {
-    const Piece& piece = state_.piece(static_cast<PieceId>(i));
-    const Tensor& whole = state_.tensor(piece.tensor);
-    const ValueType type{whole.dtype, piece.row_end - piece.row_begin, whole.cols};
-    versions_[static_cast<PieceId>(i)] = add_value({type, ValueKind::state_in, static_cast<PieceId>(i)});
+    const auto piece = static_cast<PieceId>(i);
+    versions_[piece] = add_value({type_of_piece(state_, piece), ValueKind::state_in, piece});
   }
   return {versions_.at(static_cast<PieceId>(first)), count};
 }
@@ -52,10 +59,20 @@ Operand Recorder::local(std::span<const ValueType> parts) {
 }
 
 Operand Recorder::new_version(PieceId piece) {
-  const Value& old = program_.value(versions_.at(piece));
-  const ValueId id = add_value({old.type, ValueKind::state_out, piece});
+  const auto reserved = reserved_.find(piece);
+  const bool found = reserved != reserved_.end();
+  const ValueId id = found ? reserved->second : add_value({type_of_piece(state_, piece), ValueKind::state_out, piece});
+  if (found) reserved_.erase(reserved);
   versions_[piece] = id;
   return {id, 1};
+}
+
+void Recorder::keep_adjacent(TensorId tensor, std::int32_t first_piece, std::int32_t count) {
+  const auto first = static_cast<std::int32_t>(state_.first_piece(tensor)) + first_piece;
+  for (std::int32_t i = first; i < first + count; ++i) {
+    const auto piece = static_cast<PieceId>(i);
+    reserved_[piece] = add_value({type_of_piece(state_, piece), ValueKind::state_out, piece});
+  }
 }
 
 std::vector<Operand> Recorder::record(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, bool outputs) {
@@ -88,8 +105,9 @@ void Recorder::record_into(const OpSpec& spec, Attrs attrs, std::vector<Operand>
     const ValueType type = program_.type_of(writes[i]);
     SPILLWAY_CHECK(type == inferred[i], "{} write {} is {} x {}, not {} x {}", spec.name, i, type.rows, type.cols,
                    inferred[i].rows, inferred[i].cols);
-    for (std::size_t v = 0; v < static_cast<std::size_t>(writes[i].count); ++v) {
-      wants_[index_of(writes[i].first) + v] = wanted;
+    for (std::size_t v = index_of(writes[i].first);
+         v < index_of(writes[i].first) + static_cast<std::size_t>(writes[i].count); ++v) {
+      wants_[v] = wanted || is_trainable(program_.values[v].piece);
     }
   }
   for (const Operand& operand : reads) note_use(operand);
@@ -97,8 +115,7 @@ void Recorder::record_into(const OpSpec& spec, Attrs attrs, std::vector<Operand>
 }
 
 void Recorder::note_use(const Operand& operand) {
-  if (!operand.exists() || program_.value(operand.first).kind != ValueKind::state_in) return;
-  if (!wants_[index_of(operand.first)]) return;
+  if (!operand.exists() || !is_trainable(program_.value(operand.first).piece)) return;
   const auto [entry, fresh] = trainable_.try_emplace(operand.first, Accumulated{operand, {}, label_, false});
   const bool forward = label_.phase == Phase::forward || label_.phase == Phase::head;
   if (!fresh && forward && !same_part(entry->second.first_use, label_)) entry->second.shared = true;
@@ -121,6 +138,14 @@ void Recorder::set_accumulator(Operand state, Operand accumulator) {
   SPILLWAY_CHECK(found != trainable_.end() && found->second.state == state, "%{} is not a trainable operand as used",
                  index_of(state.first));
   found->second.accumulator = accumulator;
+  const PieceId kept = kept_in_ ? kept_in_(state) : PieceId::none;
+  if (kept == PieceId::none) return;
+  Value& value = program_.values[index_of(accumulator.first)];
+  SPILLWAY_CHECK(accumulator.count == 1 && value.type == type_of_piece(state_, kept),
+                 "an accumulator is no version of {}", state_.describe(kept));
+  value.kind = ValueKind::state_out;
+  value.piece = kept;
+  versions_[kept] = accumulator.first;
 }
 
 std::vector<Operand> Recorder::accumulated_in(const Label& part) const {

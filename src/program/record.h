@@ -38,8 +38,12 @@ class Recorder {
   void record_into(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, std::vector<Operand> writes);
   // Adjacent local values of these types.
   Operand local(std::span<const ValueType> parts);
-  // A new version of one piece; later calls of state_tensor and state_pieces return it.
+  // A new version of one piece; later calls of state_tensor and state_pieces return it. A piece that was not read
+  // before is created: what the step finds in it does not matter.
   Operand new_version(PieceId piece);
+  // The next calls of new_version for these pieces return values that lie adjacent, so that ops recorded after them can
+  // read the new versions as one matrix.
+  void keep_adjacent(TensorId tensor, std::int32_t first_piece, std::int32_t count);
 
   // Walks the forward ops recorded since the start in reverse: parts of the model (layer, part name and index of
   // forward labels) last to first, micro-batches ascending within each, ops last to first within each. Records every
@@ -66,6 +70,9 @@ class Recorder {
   // The fp32 accumulator of a trainable state operand, absent when nothing contributed yet.
   Operand accumulator(Operand state) const;
   void set_accumulator(Operand state, Operand accumulator);
+  // From here on the accumulator of a state operand is a version of the piece that `piece_of` names for it, and so
+  // outlives the step; PieceId::none: a local value as otherwise.
+  void keep_accumulators(std::function<PieceId(const Operand& state)> piece_of) { kept_in_ = std::move(piece_of); }
 
  private:
   friend class Gradient;
@@ -88,6 +95,7 @@ class Recorder {
   };
 
   ValueId add_value(const Value& value);
+  bool is_trainable(PieceId piece) const;
   void note_use(const Operand& operand);
   bool wants_gradient(const Operand& operand) const;
   void add_gradient(const Operand& of, const Operand& gradient);
@@ -98,8 +106,10 @@ class Recorder {
   Program& program_;
   const State& state_;
   Label label_;
-  const OpSpec* sum_ = nullptr;               // while walking back
-  std::map<PieceId, ValueId> versions_;       // the newest value of each piece seen
+  const OpSpec* sum_ = nullptr;          // while walking back
+  std::map<PieceId, ValueId> versions_;  // the newest value of each piece seen
+  std::map<PieceId, ValueId> reserved_;  // values of next versions, by keep_adjacent
+  std::function<PieceId(const Operand&)> kept_in_;
   std::map<ValueId, Accumulated> trainable_;  // by the first value of a trainable state operand
   std::map<ValueId, Operand> gradients_;      // of local values, while walking back
   std::vector<bool> wants_;                   // by value: a trainable tensor lies behind it

@@ -30,7 +30,7 @@ struct Tensor {
   std::int64_t cols = 1;
   std::int64_t block_rows = 0;  // whole reduction blocks make a piece
   bool trainable = false;
-  bool committed = true;  // false: not part of a checkpoint (a key/value cache)
+  bool committed = true;  // false: not part of a checkpoint (a key/value cache, a kept gradient)
 
   std::int64_t elements() const { return rows * cols; }
   std::int64_t bytes() const { return elements() * size_of(dtype); }
