@@ -98,6 +98,11 @@ RunReport Executor::run(const Plan& plan) {
   count_traffic(plan, report);
   leave(plan, *following);
   {
+    const std::lock_guard lock(speculation_mutex_);
+    SPILLWAY_CHECK(!speculation_ || speculation_->run == nullptr, "the run before is neither accepted nor taken back");
+    if (speculation_) speculation_->run = following.get();
+  }
+  {
     const std::lock_guard lock(lanes_->mutex);
     lanes_->submitted.push_back(following);
     lanes_->idle = false;

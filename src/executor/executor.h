@@ -12,6 +12,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "device/page_pool.h"
@@ -32,7 +34,8 @@ struct ExecutorOptions {
   std::shared_ptr<SlotStore> slots = {};          // instead of one that the executor makes; not attached yet
   bool verify_reads = false;                      // check what is read of state against what was written
   // At the commit of a plan: the slots that hold the versions of its step, those of state that is not committed left
-  // out, each held once for the callee, who releases them. On the disk thread, so it must be brief.
+  // out, each held once for the callee, who releases them. On the disk thread, so it must be brief; of a speculated run
+  // not before it is accepted, then possibly on the thread that does, and never when it is taken back.
   std::function<void(SlotSnapshot)> on_commit = {};
   IoOptions io;
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io = {};  // a failing disk, for tests
@@ -74,6 +77,16 @@ class Executor {
   // Drains, and makes the bundles that `boundary` of `plan` names, and no others, be in memory, none dirtier than it
   // says.
   void settle(const Plan& plan, const Boundary& boundary);
+
+  // Whether `plan` may run with no settling before it.
+  bool is_ready_for(const Plan& plan) const;
+
+  // The next run may be taken back: the versions that these state bundles have before it stay on disk until `accept` or
+  // `revert`, whichever comes first after that run. Plan::held_slots covers them. A bundle whose copy on disk is older
+  // than memory is written first.
+  void speculate(std::span<const BundleId> bundles);
+  void accept();  // the new versions stand
+  void revert();  // drains; the versions before are the newest again, on disk, and no longer in memory
 
   // Between runs: drains, and calls `visit` with the bytes of a piece. Changes are kept when `changes` is set. Pieces
   // that were never written are zero. Throws DeviceError.
@@ -118,7 +131,7 @@ class Executor {
   bool start_moves(LaneId lane);
   const Following* next_of(LaneId lane, InstrId& id);
   void start_move(LaneId lane);
-  void commit();
+  void commit(const Following& following);
   void end_move(LaneId lane, Move& move);
 
   // Moves outside a plan, on the calling thread.
@@ -128,6 +141,7 @@ class Executor {
   void move_now(BundleId bundle, IoRequest::Kind kind);
 
   std::int32_t submit(BundleId bundle, IoRequest::Kind kind, std::uint64_t tag);
+  void keep_version_before(const Following* run, BundleId bundle);
   void replace_slots(BundleId bundle);
   void seal_slots(BundleId bundle);
   void verify_slots(BundleId bundle) const;
@@ -162,6 +176,16 @@ class Executor {
   std::vector<Visit> visits_;  // bundles in memory for visits alone, the latest last; at most visited_bundles
   std::vector<std::vector<SlotId>> bundle_slots_;    // the newest version of each bundle on disk
   std::vector<std::vector<SlotId>> replaced_slots_;  // by bundle: freed when the write in flight is complete
+
+  // A run that may be taken back. The disk thread notes the slots that its first write of a bundle replaces.
+  struct Speculation {
+    const Following* run = nullptr;
+    std::vector<bool> bundles;  // by bundle
+    std::map<BundleId, std::vector<SlotId>> before;
+    std::optional<SlotSnapshot> commit;  // of this run, when it was reached
+  };
+  std::mutex speculation_mutex_;
+  std::optional<Speculation> speculation_;
 
   std::unique_ptr<Lanes> lanes_;
 };

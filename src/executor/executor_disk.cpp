@@ -154,7 +154,7 @@ void Executor::start_move(LaneId lane) {
   }
   for (const StayId stay : instr.begins) begin_stay(*following, id, stay);
   if (instr.kind == Instr::Kind::commit) {
-    commit();
+    commit(*following);
     lanes_->done[l].fetch_add(1);
     lanes_->signal();
     return;
@@ -166,7 +166,10 @@ void Executor::start_move(LaneId lane) {
   moves.started.push_back({following, id, bundle, number, RunEvents::nowhere, 0, bytes, false});
   ++moves.under_way;
   Move& move = moves.started.back();
-  if (lane == LaneId::write) replace_slots(bundle);
+  if (lane == LaneId::write) {
+    keep_version_before(following.get(), bundle);
+    replace_slots(bundle);
+  }
   move.disk = disk_of(bundle);
   events_.submit(lane, *following, id, bundle, move.disk, moves.under_way);
   if (lane == LaneId::write) {
@@ -179,14 +182,21 @@ void Executor::start_move(LaneId lane) {
   }
 }
 
-// All writes before it are done and none after it has started.
-void Executor::commit() {
+// All writes before it are done and none after it has started. Of a run that may be taken back, it waits for the word.
+void Executor::commit(const Following& following) {
   if (!options_.on_commit || slots_ == nullptr) return;
   SlotSnapshot snapshot;
   for (std::size_t b = 0; b < static_cast<std::size_t>(layout_.state_bundles); ++b) {
     snapshot.add(layout_.bundles[b].committed ? std::span<const SlotId>(bundle_slots_[b]) : std::span<const SlotId>());
   }
   slots_->hold(snapshot.slots);
+  {
+    const std::lock_guard lock(speculation_mutex_);
+    if (speculation_ && speculation_->run == &following) {
+      speculation_->commit = std::move(snapshot);
+      return;
+    }
+  }
   options_.on_commit(std::move(snapshot));
 }
 

@@ -119,13 +119,15 @@ void Executor::end_visit(std::size_t keep) {
 void Executor::settle(const Plan& plan, const Boundary& boundary) {
   drain();
   end_visit(0);
+  const auto& dead = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
   std::map<BundleId, bool> wanted;  // may be dirty
   for (std::size_t i = 0; i < boundary.stays.size(); ++i) {
     wanted[plan.stays[index_of(boundary.stays[i])].bundle] = boundary.dirty[i];
   }
   for (auto held = in_memory_.begin(); held != in_memory_.end();) {
     const auto stays = wanted.find(held->first);
-    if (held->second.dirty && (stays == wanted.end() || !stays->second)) {
+    const bool useless = stays == wanted.end() && dead[index_of(held->first)];
+    if (held->second.dirty && !useless && (stays == wanted.end() || !stays->second)) {
       write_out(held->first);
       held->second.dirty = false;
     }
@@ -134,6 +136,17 @@ void Executor::settle(const Plan& plan, const Boundary& boundary) {
   for (const auto& [bundle, dirty] : wanted) {
     if (!in_memory_.contains(bundle)) bring_in(bundle);
   }
+}
+
+bool Executor::is_ready_for(const Plan& plan) const {
+  std::vector<bool> wanted = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;  // or of no use
+  for (const StayId id : plan.entry.stays) {
+    const BundleId bundle = plan.stays[index_of(id)].bundle;
+    if (!in_memory_.contains(bundle)) return false;
+    wanted[index_of(bundle)] = true;
+  }
+  return std::all_of(in_memory_.begin(), in_memory_.end(),
+                     [&](const auto& held) { return !held.second.dirty || wanted[index_of(held.first)]; });
 }
 
 }  // namespace spillway
