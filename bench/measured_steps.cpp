@@ -27,7 +27,7 @@ void run_steps_of(TrainingSetup& setup, int steps, EventRecorder& recorder) {
   AdamwProducts products;
   products.advance({});
   const AdamwScalars scalars = adamw_scalars({}, products, 1e-5);
-  std::memcpy(executor.host_value(0, setup.training.adamw), &scalars, sizeof scalars);
+  std::memcpy(executor.host_value(0, setup.steps.usual().adamw), &scalars, sizeof scalars);
   executor.settle(plan, plan.entry);
   for (int step = 1; step <= steps; ++step) {
     recorder.set_step(step);
@@ -96,7 +96,7 @@ std::vector<MeasuredStep> measure_steps(TrainingSetup& setup, const MachineRates
     MeasuredStep& step = measured[s];
     step.seconds = ended[s + 1] - ended[s];
     step.rates.wake_seconds = machine.wake_seconds;
-    step.rates.op_seconds.resize(setup.training.program.ops.size());
+    step.rates.op_seconds.resize(setup.steps.usual().program.ops.size());
     step.rates.move_seconds.resize(instrs);
     note_ops(plan, ended[s], times[s], step);
     note_moves(plan, LaneId::read, times[s], reads_free, step);

@@ -91,7 +91,7 @@ int bench(std::map<std::string, std::string> given) {
   shape.sequences = 1;
   shape.sequence_length = static_cast<std::int64_t>(number("tokens", 1024));
   shape.micro_batches = static_cast<std::int64_t>(number("micro_batches", 4));
-  shape.clips = number("clip", 0) > 0;
+  shape.way = number("clip", 0) > 0 ? UpdateWay::after : UpdateWay::during;
 
   auto start = std::chrono::steady_clock::now();
   const Model model(config, DType::bf16, Purpose::training, {});

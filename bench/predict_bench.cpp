@@ -112,7 +112,7 @@ void print_detail(const TrainingSetup& setup, const MeasuredStep& measured, cons
   std::stable_sort(all.begin(), all.end(), [](const Row& a, const Row& b) { return a.id < b.id; });
   for (const Row& row : all) {
     const Instr& instr = plan.instrs[index_of(row.id)];
-    const Op& op = setup.training.program.ops[index_of(instr.op)];
+    const Op& op = setup.steps.usual().program.ops[index_of(instr.op)];
     std::printf("  %6zu %-40s at %8.4f, replayed %8.4f; waited %8.5f, replayed %8.5f; begins %zu\n", index_of(row.id),
                 (std::string(op.spec->name) + " " + describe(op.label)).c_str(), measured.starts[index_of(row.id)],
                 replayed.starts[index_of(row.id)], row.measured_wait, row.replayed_wait, instr.begins.size());
@@ -129,7 +129,7 @@ void print_detail(const TrainingSetup& setup, const MeasuredStep& measured, cons
 // What ops of a kind take in a step: as measured, the median of the steps, and as the machine's rates have it.
 void print_kinds(const TrainingSetup& setup, const std::vector<MeasuredStep>& measured,
                  const spillway::StepRates& rates) {
-  const Program& program = setup.training.program;
+  const Program& program = setup.steps.usual().program;
   std::map<std::string, std::vector<double>> kinds;  // the last: predicted
   for (std::size_t s = 0; s <= measured.size(); ++s) {
     const std::vector<double>& seconds = s < measured.size() ? measured[s].rates.op_seconds : rates.op_seconds;
@@ -169,7 +169,7 @@ int run_child(const Settings& settings) {
   for (std::size_t s = 1; s < measured.size(); ++s) errors.push_back(timelines[s].seconds / measured[s].seconds - 1);
   if (const std::int64_t rows = settings.integer("detail", 0); rows > 0) {
     print_detail(setup, measured.back(), timelines.back(), static_cast<int>(rows));
-    print_kinds(setup, measured, step_rates(setup.training.program, machine.rates, machine.disk));
+    print_kinds(setup, measured, step_rates(setup.steps.usual().program, machine.rates, machine.disk));
   }
   std::printf("child %.6f %ld %ld %.6f\n", median(seconds),
               static_cast<long>(run.steps.back().disk_read_bytes + run.steps.back().disk_write_bytes),

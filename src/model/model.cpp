@@ -75,6 +75,39 @@ void Model::cut_tiles() {
   }
 }
 
+void Model::keep_gradients() {
+  if (keeps_gradients()) return;
+  for (const Parameter& parameter : parameters_) {
+    const bool of_vocabulary = parameter.name == embedding_name(config_) || parameter.name == head_name(config_);
+    const bool tiled = of_vocabulary && tiles_.size() > 1;
+    Tensor tensor;
+    tensor.name = "grad." + parameter.name;
+    tensor.dtype = dtype_;
+    tensor.rows = parameter.rows();
+    tensor.cols = parameter.cols();
+    tensor.committed = false;
+    const std::int64_t rows = tiled ? tiles_.front().row_end - tiles_.front().row_begin : 2 * parameter.rows();
+    gradients_.push_back(state_.add(std::move(tensor), rows * parameter.cols()));
+  }
+}
+
+PieceId Model::gradient_of(TensorId weight, std::int32_t first_piece, std::int32_t count) const {
+  const auto nth = [](PieceId first, std::int32_t n) {
+    return static_cast<PieceId>(static_cast<std::int32_t>(first) + n);
+  };
+  const PieceId first = state_.first_piece(weight);
+  const std::int64_t row_begin = state_.piece(nth(first, first_piece)).row_begin;
+  const std::int64_t row_end = state_.piece(nth(first, first_piece + count - 1)).row_end;
+  const TensorId gradient = gradients_[parameter_of(weight)];
+  for (std::int32_t n = 0; n < state_.piece_count(gradient); ++n) {
+    const PieceId id = nth(state_.first_piece(gradient), n);
+    if (state_.piece(id).row_begin == row_begin && state_.piece(id).row_end == row_end) return id;
+  }
+  SPILLWAY_CHECK(false, "rows [{}, {}) of {} are no piece of its gradient", row_begin, row_end,
+                 state_.tensor(weight).name);
+  return PieceId::none;
+}
+
 std::int64_t Model::parameter_count() const {
   std::int64_t count = 0;
   for (const Parameter& parameter : parameters_) count += parameter.elements();

@@ -59,6 +59,14 @@ class Model {
   std::int64_t parameter_count() const;
   const Cut& cut() const { return cut_; }
 
+  // Adds a state tensor "grad." + name for every parameter, so that gradients may outlive a step: what norm and update
+  // read, in the model's dtype. Its pieces are the operands that gradients are taken of: a tile of the vocabulary's
+  // tensors, any other whole.
+  void keep_gradients();
+  bool keeps_gradients() const { return !gradients_.empty(); }
+  // The piece that keeps the gradient of these pieces of a weight, one such operand.
+  PieceId gradient_of(TensorId weight, std::int32_t first_piece, std::int32_t count) const;
+
   // The index of the parameter a weight tensor belongs to.
   std::size_t parameter_of(TensorId weight) const;
   TensorId weight(std::string_view name) const;
@@ -76,6 +84,7 @@ class Model {
   State state_;
   std::vector<Parameter> parameters_;
   std::vector<ParameterState> parameter_state_;
+  std::vector<TensorId> gradients_;  // by parameter, when they are kept
   std::map<std::string, std::size_t> by_name_;
   std::vector<Tile> tiles_;
 };

@@ -1,6 +1,7 @@
 #include "model/programs.h"
 
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -47,6 +48,9 @@ class Body {
         attend_(std::move(attend)),
         x_(tokens_.size()) {}
 
+  // Called before the ops of each part are recorded.
+  void before_part(std::function<void(const Label& part)> before) { before_ = std::move(before); }
+
   std::size_t micro_batches() const { return tokens_.size(); }
 
   // What the head reads, of all micro-batches.
@@ -83,6 +87,7 @@ class Body {
 
   template <typename Part>
   void for_each_micro_batch(std::int64_t layer, std::string_view name, std::int32_t index, const Part& part) {
+    if (before_ && begin_ == 0) before_({phase_, static_cast<std::int32_t>(layer), -1, name, index});
     for (std::size_t m = begin_; m < end_; ++m) {
       recorder_.label({phase_, static_cast<std::int32_t>(layer), static_cast<std::int32_t>(m), name, index});
       part(m);
@@ -94,6 +99,7 @@ class Body {
   Phase phase_;
   std::vector<Tokens> tokens_;
   Attend attend_;
+  std::function<void(const Label& part)> before_;
   std::vector<Operand> x_;
   std::size_t begin_ = 0;  // micro-batches under way
   std::size_t end_ = 0;
@@ -125,7 +131,8 @@ Operand record_loss_sum(Recorder& recorder, const std::vector<Operand>& losses, 
   return loss_sum(recorder, std::array{all});
 }
 
-// Forward, head and backward of all micro-batches. `update` hears of each part that is done.
+// Forward, head and backward of all micro-batches. `update` hears of the head before it begins, and of each part that
+// is done.
 void record_work(Recorder& recorder, const Model& model, const StepShape& shape, Body& body, TrainingProgram& out,
                  UpdateRecorder& update) {
   const std::vector<Operand> losses = record_losses(recorder, model, shape);
@@ -133,6 +140,7 @@ void record_work(Recorder& recorder, const Model& model, const StepShape& shape,
   const auto seed_of = [&](std::size_t m, Operand x) -> Recorder::Seed {
     Label label = head;
     label.micro_batch = static_cast<std::int32_t>(m);
+    if (m == 0) update.part_begins(head);
     return {x, record_training_head(recorder, model, {x, out.micro_batches[m].targets, out.scale, losses[m]}, label)};
   };
   std::vector<Recorder::Seed> seeds;
@@ -160,20 +168,27 @@ std::string_view name_of(WorkOrder order) {
   return "?";
 }
 
-TrainingProgram record_training(const Model& model, const StepShape& shape) {
+TrainingProgram record_training(const Model& model, const StepShape& shape, std::vector<KeptGradient> kept,
+                                PieceSet speculated) {
   TrainingProgram out;
+  out.way = shape.way;
   Recorder recorder(out.program, model.state());
   out.micro_batches = record_inputs(recorder, shape);
   out.inverse_frequencies = record_frequencies(recorder, model.config());
   out.scale = recorder.input({DType::f32, 1, 1});
-  UpdateRecorder update(recorder, model, shape.clips);
+  UpdateRecorder update(recorder, model, shape.way, std::move(kept), std::move(speculated));
   out.adamw = update.scalars();
   out.max_norm = update.max_norm();
+  out.factor_before = update.factor();
 
   Body body(recorder, model, Phase::forward, tokens_of(out.micro_batches, out.inverse_frequencies),
             attend_within(recorder, model.config(), shape.sequence_length));
+  body.before_part([&](const Label& part) { update.part_begins(part); });
   record_work(recorder, model, shape, body, out, update);
-  out.norm = update.finish();
+  UpdateRecorder::Result result = update.finish();
+  out.norm = result.norm;
+  out.factor = result.factor;
+  out.kept = std::move(result.kept);
   recompute(out.program, shape.recompute);
   return out;
 }

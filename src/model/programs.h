@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "model/update.h"
 #include "program/recompute.h"
 
 namespace spillway {
@@ -20,7 +21,7 @@ struct StepShape {
   std::int64_t sequences = 0;  // of a micro-batch
   std::int64_t sequence_length = 0;
   std::int64_t micro_batches = 0;
-  bool clips = false;  // a step that clips updates after all gradients are known; otherwise each part at once
+  UpdateWay way = UpdateWay::during;
   WorkOrder order = WorkOrder::by_layer;
   Recompute recompute = {};
 
@@ -35,17 +36,24 @@ struct MicroBatchInputs {
 };
 
 struct TrainingProgram {
+  UpdateWay way = UpdateWay::during;
   Program program;
   std::vector<MicroBatchInputs> micro_batches;
   Operand inverse_frequencies;  // input f32 (d/2, 1); absent without rope
   Operand scale;                // input f32 (1, 1): 1 / targets of the step
-  Operand adamw;                // input f32 (1, 9): AdamwScalars
-  Operand max_norm;             // input f32 (1, 1); absent when the step does not clip
+  Operand adamw;                // input f32 (1, 9): AdamwScalars of the updates that this Program makes
+  Operand factor_before;        // input f32 (1, 1), deferred only: the clip factor of the step before
+  Operand max_norm;             // input f32 (1, 1); 0: no clipping
   Operand loss;                 // output f64 (1, 1): sum over the step's targets
   Operand norm;                 // output f64 (1, 1): of all gradients, before clipping
+  Operand factor;               // output f32 (1, 1): what clips them
+  std::vector<KeptGradient> kept;
 };
 
-TrainingProgram record_training(const Model& model, const StepShape& shape);
+// `kept`, for a deferred step: what a step that keeps gradients kept. `speculated`, for a speculative one: what it
+// updates before the norm is known. Gradients are kept only by a model with keep_gradients().
+TrainingProgram record_training(const Model& model, const StepShape& shape, std::vector<KeptGradient> kept = {},
+                                PieceSet speculated = {});
 
 struct EvaluationProgram {
   Program program;

@@ -1,5 +1,8 @@
 #include "model/update.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 #include "ops/adamw/adamw.h"
 #include "ops/grad_norm/grad_norm.h"
@@ -15,22 +18,128 @@ PieceId nth_piece(const State& state, TensorId tensor, std::int32_t n) {
 
 Label update_label(const Label& part, std::int32_t index) { return {Phase::update, part.layer, -1, part.part, index}; }
 
-}  // namespace
-
-UpdateRecorder::UpdateRecorder(Recorder& recorder, const Model& model, bool clips)
-    : recorder_(recorder), model_(model), clips_(clips) {
-  scalars_ = recorder.input(adamw_scalars_type);
-  max_norm_ = recorder.input({DType::f32, 1, 1});
+bool same_part(const Label& a, const Label& b) {
+  if (a.phase == Phase::head || b.phase == Phase::head) return a.phase == b.phase;
+  return a.layer == b.layer && a.part == b.part && a.index == b.index;
 }
 
-Operand UpdateRecorder::round(const Operand& accumulator) {
-  return model_.dtype() == DType::bf16 ? round_to_bf16(recorder_, accumulator) : accumulator;
+constexpr ValueType factor_type{DType::f32, 1, 1};
+
+// Records updates piece by piece. Pieces follow each other in segments of about one piece's elements, so that small
+// tensors share one.
+class PieceUpdates {
+ public:
+  PieceUpdates(Recorder& recorder, const Model& model, Operand factor, Operand scalars)
+      : recorder_(recorder), model_(model), factor_(factor), scalars_(scalars) {}
+
+  void record(const KeptGradient& of, std::int32_t n, Operand grad) {
+    const State& state = model_.state();
+    const Piece& piece = state.piece(nth_piece(state, of.weight, n));
+    const Piece& first = state.piece(nth_piece(state, of.weight, of.first_piece));
+    const std::size_t parameter = model_.parameter_of(of.weight);
+    const ParameterState& tensors = model_.state_of(parameter);
+    if (!(part_ == of.part)) part_ = of.part, segment_ = of.part.index * 4096, elements_ = 0;
+    const std::int64_t size = (piece.row_end - piece.row_begin) * state.tensor(of.weight).cols;
+    if (elements_ > 0 && elements_ + size > model_.cut().piece_elements) ++segment_, elements_ = 0;
+    elements_ += size;
+    recorder_.label(update_label(of.part, segment_));
+    adamw(recorder_,
+          {nth_piece(state, tensors.weight, n), nth_piece(state, tensors.exp_avg, n),
+           nth_piece(state, tensors.exp_avg_sq, n), nth_piece(state, tensors.low, n)},
+          grad, piece.row_begin - first.row_begin, factor_, scalars_, model_.parameters()[parameter].decays());
+  }
+
+ private:
+  Recorder& recorder_;
+  const Model& model_;
+  Operand factor_;
+  Operand scalars_;
+  Label part_{Phase::update, -2, -2, "", 0};  // no part of a model
+  std::int64_t elements_ = 0;
+  std::int32_t segment_ = 0;
+};
+
+Operand kept_gradient(Recorder& recorder, const KeptGradient& kept) {
+  const State& state = recorder.state();
+  const TensorId tensor = state.piece(kept.gradient).tensor;
+  return recorder.state_pieces(
+      tensor, static_cast<std::int32_t>(index_of(kept.gradient) - index_of(state.first_piece(tensor))), 1);
+}
+
+}  // namespace
+
+std::string_view name_of(UpdateWay way) {
+  switch (way) {
+    case UpdateWay::during: return "during";
+    case UpdateWay::after: return "after";
+    case UpdateWay::keep: return "keep";
+    case UpdateWay::deferred: return "deferred";
+    case UpdateWay::speculative: return "speculative";
+  }
+  return "?";
+}
+
+UpdateRecorder::UpdateRecorder(Recorder& recorder, const Model& model, UpdateWay way, std::vector<KeptGradient> kept,
+                               PieceSet speculated)
+    : recorder_(recorder), model_(model), way_(way), kept_before_(std::move(kept)), speculated_(std::move(speculated)) {
+  scalars_ = recorder.input(adamw_scalars_type);
+  max_norm_ = recorder.input({DType::f32, 1, 1});
+  if (way == UpdateWay::deferred) factor_ = recorder.input(factor_type);
+  // In f32 the accumulator is what norm and update read; in bf16 that is rounded from it once, and kept instead.
+  if (model.dtype() == DType::f32) {
+    recorder.keep_accumulators([this](const Operand& state) { return keeps(state); });
+  }
+}
+
+// The piece that keeps the gradient of an operand, none when the step itself does with it.
+PieceId UpdateRecorder::keeps(const Operand& state) const {
+  if (way_ == UpdateWay::during || way_ == UpdateWay::after) return PieceId::none;
+  const PieceId first = recorder_.program().value(state.first).piece;
+  bool wanted = way_ != UpdateWay::speculative;
+  for (std::int32_t n = 0; n < state.count; ++n) {
+    wanted = wanted || is_speculated(static_cast<PieceId>(static_cast<std::int32_t>(first) + n));
+  }
+  if (!wanted) return PieceId::none;
+  const TensorId weight = model_.state().piece(first).tensor;
+  const auto at = static_cast<std::int32_t>(index_of(first) - index_of(model_.state().first_piece(weight)));
+  return model_.gradient_of(weight, at, state.count);
+}
+
+void UpdateRecorder::part_begins(const Label& part) {
+  if (way_ != UpdateWay::deferred) return;
+  const Label label = recorder_.label();
+  PieceUpdates updates(recorder_, model_, factor_, scalars_);
+  for (const KeptGradient& kept : kept_before_) {
+    if (!same_part(kept.part, part)) continue;
+    recorder_.keep_adjacent(kept.weight, kept.first_piece, kept.pieces);
+    const Operand grad = kept_gradient(recorder_, kept);
+    for (std::int32_t n = kept.first_piece; n < kept.first_piece + kept.pieces; ++n) {
+      updates.record(kept, n, grad);
+      ++updated_pieces_;
+    }
+  }
+  recorder_.label(label);
+}
+
+UpdateRecorder::Final UpdateRecorder::finalize(const Operand& state, const Label& part) {
+  const PieceId first = recorder_.program().value(state.first).piece;
+  const TensorId weight = model_.state().piece(first).tensor;
+  const auto at = static_cast<std::int32_t>(index_of(first) - index_of(model_.state().first_piece(weight)));
+  Final final{{weight, at, state.count, keeps(state), part}, recorder_.accumulator(state)};
+  if (model_.dtype() == DType::bf16) {
+    const Operand accumulator = final.grad;
+    if (final.of.gradient == PieceId::none) {
+      final.grad = round_to_bf16(recorder_, accumulator);
+    } else {
+      final.grad = recorder_.new_version(final.of.gradient);
+      recorder_.record_into(round_to_bf16_spec, {}, {accumulator}, {final.grad});
+    }
+  }
+  return final;
 }
 
 void UpdateRecorder::record_norm(const Final& final) {
-  const PieceId piece = recorder_.program().value(final.state.first).piece;
-  const Tensor& tensor = model_.state().tensor(model_.state().piece(piece).tensor);
-  norm_parts_.push_back(sum_squares(recorder_, final.grad, tensor.block_rows));
+  norm_parts_.push_back(sum_squares(recorder_, final.grad, model_.state().tensor(final.of.weight).block_rows));
 }
 
 void UpdateRecorder::part_done(const Label& part) {
@@ -38,55 +147,66 @@ void UpdateRecorder::part_done(const Label& part) {
   std::int32_t index = 0;
   for (const Operand& state : recorder_.accumulated_in(part)) {
     recorder_.label({Phase::backward, part.layer, -1, part.part, part.index + index++});
-    finals.push_back({state, round(recorder_.accumulator(state)), part});
+    finals.push_back(finalize(state, part));
     record_norm(finals.back());
+    if (finals.back().of.gradient != PieceId::none) kept_.push_back(finals.back().of);
   }
-  if (clips_) {
-    waiting_.insert(waiting_.end(), finals.begin(), finals.end());
-  } else {
-    record_updates(finals, {});
+  switch (way_) {
+    case UpdateWay::during: record_updates(finals, {}, Which::all); break;
+    case UpdateWay::after: waiting_.insert(waiting_.end(), finals.begin(), finals.end()); break;
+    case UpdateWay::speculative:
+      record_updates(finals, {}, Which::speculated);
+      waiting_.insert(waiting_.end(), finals.begin(), finals.end());
+      break;
+    case UpdateWay::keep:
+    case UpdateWay::deferred:
+      for (const Final& final : finals) left_pieces_ += static_cast<std::size_t>(final.of.pieces);
+      break;
   }
 }
 
-// Pieces follow each other in segments of about one piece's elements, so that small tensors share one.
-void UpdateRecorder::record_updates(const std::vector<Final>& finals, Operand factor) {
-  const State& state = model_.state();
-  std::int64_t elements = 0;
-  std::int32_t segment = 0;
-  const Label* last_part = nullptr;
+void UpdateRecorder::record_updates(const std::vector<Final>& finals, Operand factor, Which which) {
+  PieceUpdates updates(recorder_, model_, factor, scalars_);
   for (const Final& final : finals) {
-    if (last_part == nullptr || !(*last_part == final.part)) segment = final.part.index * 4096, elements = 0;
-    last_part = &final.part;
-    const Piece first = state.piece(recorder_.program().value(final.state.first).piece);
-    const std::size_t parameter = model_.parameter_of(first.tensor);
-    const ParameterState& tensors = model_.state_of(parameter);
-    const std::int32_t from = static_cast<std::int32_t>(index_of(recorder_.program().value(final.state.first).piece)) -
-                              static_cast<std::int32_t>(state.first_piece(first.tensor));
-    for (std::int32_t n = from; n < from + final.state.count; ++n) {
-      const Piece& piece = state.piece(nth_piece(state, tensors.weight, n));
-      const std::int64_t size = (piece.row_end - piece.row_begin) * state.tensor(first.tensor).cols;
-      if (elements > 0 && elements + size > model_.cut().piece_elements) ++segment, elements = 0;
-      elements += size;
-      recorder_.label(update_label(final.part, segment));
+    for (std::int32_t n = final.of.first_piece; n < final.of.first_piece + final.of.pieces; ++n) {
+      const bool early = is_speculated(nth_piece(model_.state(), final.of.weight, n));
+      if (which != Which::all && early != (which == Which::speculated)) continue;
+      updates.record(final.of, n, final.grad);
       ++updated_pieces_;
-      adamw(recorder_,
-            {nth_piece(state, tensors.weight, n), nth_piece(state, tensors.exp_avg, n),
-             nth_piece(state, tensors.exp_avg_sq, n), nth_piece(state, tensors.low, n)},
-            final.grad, piece.row_begin - first.row_begin, factor, scalars_, model_.parameters()[parameter].decays());
     }
   }
 }
 
-Operand UpdateRecorder::finish() {
+UpdateRecorder::Result UpdateRecorder::finish() {
   recorder_.label({Phase::update, -1, -1, "norm", 0});
   const Clip clip = clip_factor(recorder_, max_norm_, norm_parts_);
-  if (clips_) record_updates(waiting_, clip.factor);
-  std::size_t trainable_pieces = 0;
-  for (const Piece& piece : model_.state().pieces()) {
-    if (model_.state().tensor(piece.tensor).trainable) ++trainable_pieces;
+  record_updates(waiting_, clip.factor, way_ == UpdateWay::after ? Which::all : Which::waiting);
+  const auto trainable_pieces = static_cast<std::size_t>(
+      std::count_if(model_.state().pieces().begin(), model_.state().pieces().end(),
+                    [&](const Piece& piece) { return model_.state().tensor(piece.tensor).trainable; }));
+  const bool updates = way_ != UpdateWay::keep;
+  const bool leaves = way_ == UpdateWay::keep || way_ == UpdateWay::deferred;
+  SPILLWAY_CHECK(updated_pieces_ == (updates ? trainable_pieces : 0) && left_pieces_ == (leaves ? trainable_pieces : 0),
+                 "{} of {} pieces are updated, {} left for later", updated_pieces_, trainable_pieces, left_pieces_);
+  return {clip.norm, clip.factor, std::move(kept_)};
+}
+
+UpdateProgram record_update(const Model& model, const std::vector<KeptGradient>& kept, const PieceSet& speculated) {
+  UpdateProgram out;
+  Recorder recorder(out.program, model.state());
+  out.adamw = recorder.input(adamw_scalars_type);
+  out.factor = recorder.input(factor_type);
+  PieceUpdates updates(recorder, model, out.factor, out.adamw);
+  for (const KeptGradient& gradient : kept) {
+    const Operand grad = kept_gradient(recorder, gradient);
+    for (std::int32_t n = gradient.first_piece; n < gradient.first_piece + gradient.pieces; ++n) {
+      const PieceId weight = nth_piece(model.state(), gradient.weight, n);
+      if (!speculated.empty() && !speculated[index_of(weight)]) continue;
+      updates.record(gradient, n, grad);
+    }
+    out.program.consumed.push_back(gradient.gradient);
   }
-  SPILLWAY_CHECK(updated_pieces_ == trainable_pieces, "{} of {} pieces are updated", updated_pieces_, trainable_pieces);
-  return clip.norm;
+  return out;
 }
 
 }  // namespace spillway

@@ -1,6 +1,7 @@
 #include "session/checkpoints.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -218,7 +219,7 @@ int RunCheckpoints::pending() const {
   return static_cast<int>(wanted) + committer_->pending();
 }
 
-bool RunCheckpoints::is_due(const RunState& after) {
+bool RunCheckpoints::is_due(const RunState& after, bool is_dear) {
   if (export_is_due(after.step)) {  // of this very step, so what is under way is waited for
     executor_->drain();
     finish_exports();
@@ -227,24 +228,26 @@ bool RunCheckpoints::is_due(const RunState& after) {
   }
   if (export_of_) return false;  // that commit must not be dropped before its export holds it
   const bool busy = pending() >= Committer::most_pending;
-  const bool due = pace_->is_due(after.step, now_seconds(), busy);
+  const bool due = pace_->is_due(after.step, now_seconds(), busy, is_dear);
   return due || (commit_wanted_ && !busy);
 }
 
-const Plan& RunCheckpoints::plan_step(const RunState& after, bool commit_wanted) {
-  const std::vector<Plan>& plans = setup_.planned.plans;
-  if (!committer_) return plans.front();
+bool RunCheckpoints::begin_step(const RunState& after, bool commit_wanted, bool is_dear) {
+  next_.reset();
+  if (!committer_) return false;
   commit_wanted_ = commit_wanted_ || commit_wanted;
-  const bool due = is_due(after);
-  if (due) {
-    pace_->begun(now_seconds());
-    commit_wanted_ = false;
-  }
-  const Plan& plan = due ? plans[static_cast<std::size_t>(setup_.planned.committing)] : plans.front();
-  if (!due && setup_.planned.committing != 0) return plan;
+  if (!is_due(after, is_dear)) return false;
+  pace_->begun(now_seconds());
+  commit_wanted_ = false;
+  next_ = {after.step, json_of(after)};
+  return true;
+}
+
+void RunCheckpoints::expect_commit(bool wanted) {
+  if (!committer_) return;
+  SPILLWAY_CHECK(!wanted || next_, "the step under way is not to commit");
   const std::lock_guard lock(expected_mutex_);
-  expected_.push_back({due ? std::optional(CommitFacts{after.step, json_of(after)}) : std::nullopt});
-  return plan;
+  expected_.push_back({wanted ? std::exchange(next_, std::nullopt) : std::nullopt, !wanted});
 }
 
 void RunCheckpoints::reached(SlotSnapshot snapshot) {
@@ -278,7 +281,7 @@ void RunCheckpoints::after_step(const RunState& state) {
   }
   {
     const std::lock_guard lock(expected_mutex_);
-    if (!expected_.empty()) expected_.back().good = true;
+    for (Expected& commit : expected_) commit.good = true;
     submit_ready();
   }
   follow_commits();

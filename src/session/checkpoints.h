@@ -48,12 +48,17 @@ class RunCheckpoints {
   // Before the first step.
   void start(Executor& executor);
 
-  // Before a step, of which `after` is to be the end: the plan that it runs by, which commits when that is due or
-  // `commit_wanted`.
-  const Plan& plan_step(const RunState& after, bool commit_wanted);
-  // For ExecutorOptions::on_commit: the versions of the oldest step whose commit was not reached yet. On the disk
-  // thread.
+  // Before a step, of which `after` is to be the end: whether it is to commit, because that is due or `commit_wanted`.
+  // `is_dear`: to commit, this step must complete an update first, so that such commits are spaced out.
+  bool begin_step(const RunState& after, bool commit_wanted, bool is_dear);
+  // A run whose plan commits follows, or is accepted next; `wanted`: it is that of the step begun. Without this, plans
+  // that commit are not run.
+  void expect_commit(bool wanted);
+  // For ExecutorOptions::on_commit: the versions of the oldest run whose commit was not reached yet. On the disk
+  // thread, or on that of the caller while it accepts a run.
   void reached(SlotSnapshot snapshot);
+  // Whether the weights are read after this step: no update may be pending then.
+  bool export_is_due(std::int64_t step) const;
   // The step has proved good and is recorded: its commit may become durable once it is reached. Exports what is due,
   // and tells what became durable.
   void after_step(const RunState& state);
@@ -72,13 +77,12 @@ class RunCheckpoints {
   void go_on_from(const RunState& then, const std::string& name, const RunState& now);
   bool adopts() const;
   void make_store(const CommitSlots& needed, const std::vector<double>& shares);
-  bool is_due(const RunState& after);
+  bool is_due(const RunState& after, bool is_dear);
   int pending() const;
   void commit_now(const RunState& state);
   void note_stage(EventSource source, std::int64_t step, CommitStage stage, std::int64_t bytes);
   void follow_commits();
   void drop_older_stores();
-  bool export_is_due(std::int64_t step) const;
   void export_now(const RunState& state);
   void follow_export();
   void finish_exports();
@@ -116,7 +120,8 @@ class RunCheckpoints {
   std::unique_ptr<Committer> committer_;
   std::unique_ptr<BackgroundExport> export_;
 
-  // A step that runs by a plan that commits, until its commit is reached and the step has proved good.
+  std::optional<CommitFacts> next_;  // of the step begun, when it is to commit
+  // A run by a plan that commits, until its commit is reached and its step has proved good.
   struct Expected {
     std::optional<CommitFacts> facts;  // nothing: its commit is not wanted
     bool good = false;

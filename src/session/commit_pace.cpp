@@ -6,9 +6,9 @@
 
 namespace spillway {
 
-bool CommitPace::is_due(std::int64_t step, double now_seconds, bool busy) {
+bool CommitPace::is_due(std::int64_t step, double now_seconds, bool busy, bool is_dear) {
   if (never()) return false;
-  bool due = is_free_ || last_seconds_ < 0 ||
+  bool due = (is_free_ && !is_dear) || last_seconds_ < 0 ||
              now_seconds - last_seconds_ >= std::max(least_seconds, cost_seconds_ / busy_share);
   if (save_steps_ > 0) due = step % save_steps_ == 0;
   if (due && busy) ++postponed_;

@@ -21,8 +21,8 @@ class CommitPace {
   // Whether every step commits, as long as the disk can keep up.
   bool every_step() const { return save_steps_ == 1 || (save_steps_ == 0 && is_free_); }
   // Whether this step is to commit, asked before it, at this time on a steady clock. `busy`: of the commits before, one
-  // more would have to wait.
-  bool is_due(std::int64_t step, double now_seconds, bool busy);
+  // more would have to wait. `is_dear`: a commit of this step is not free even if others are.
+  bool is_due(std::int64_t step, double now_seconds, bool busy, bool is_dear = false);
   // A commit was begun at this time; it took so long to become durable.
   void begun(double now_seconds) { last_seconds_ = now_seconds; }
   void durable(double seconds) { cost_seconds_ = seconds; }

@@ -24,7 +24,7 @@ EvalReport run_eval(const EvalOptions& options) {
                                         model.choices.spill_dirs.front(), model.notes, model.choices.budget_bytes);
   const Windows windows(tokens, length, {});
   const std::int64_t end = options.max_windows > 0 ? std::min(options.max_windows, windows.count()) : windows.count();
-  const StepShape shape{std::min(options.per_device_eval_batch_size, end), length, 1, false};
+  const StepShape shape{std::min(options.per_device_eval_batch_size, end), length, 1};
   const EvaluationProgram program = record_evaluation(model.model, shape);
   model.open({&program.program});
   set_frequencies(*model.executor, 0, program.inverse_frequencies, config);

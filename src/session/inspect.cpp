@@ -77,7 +77,7 @@ class TensorStory {
   }
 
   bool touches(const Op& op, TensorId tensor) const {
-    const Program& program = setup_.training.program;
+    const Program& program = setup_.steps.usual().program;
     for (const auto* operands : {&op.reads, &op.writes}) {
       for (const Operand& operand : *operands) {
         if (!operand.exists()) continue;
@@ -90,7 +90,7 @@ class TensorStory {
 
   void tell_ops(TensorId tensor) const {
     out_("\nops of a step that use it\n");
-    for (const Op& op : setup_.training.program.ops) {
+    for (const Op& op : setup_.steps.usual().program.ops) {
       if (touches(op, tensor)) out_(fmt::format("  {:<16} {}\n", op.spec->name, describe(op.label)));
     }
   }
@@ -113,7 +113,7 @@ class TensorStory {
     const Label* label = nullptr;
     for (const Instr& instr : plan.instrs) {
       if (instr.kind == Instr::Kind::run) {
-        label = &setup_.training.program.ops[index_of(instr.op)].label;
+        label = &setup_.steps.usual().program.ops[index_of(instr.op)].label;
         continue;
       }
       if (instr.kind == Instr::Kind::commit) continue;

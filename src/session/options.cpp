@@ -94,6 +94,10 @@ std::vector<Option> options_of(TrainOptions& o) {
        at_least(0)},
       {"moments", optimizer_group, "f32, or 8bit: a quarter of their bytes on the disk and in memory; changes numbers",
        &o.moments, one_of({"f32", "8bit"})},
+      {"clip_mode", optimizer_group,
+       "when a step that clips updates: after backward, deferred to the next forward, or speculative, during backward; "
+       "auto: by what costs least. No number changes",
+       &o.clip_mode, one_of({"auto", "after", "deferred", "speculative"})},
 
       {"seed", run_group, "of the shuffle", &o.seed, at_least(0)},
       {"shuffle", run_group, "take the windows of the data in a seeded random order", &o.shuffle},

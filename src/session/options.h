@@ -32,8 +32,9 @@ struct TrainOptions {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
-  double max_grad_norm = 1.0;   // 0: no clipping
-  std::string moments = "f32";  // or 8bit, which changes numbers
+  double max_grad_norm = 1.0;      // 0: no clipping
+  std::string clip_mode = "auto";  // when steps that clip update: auto, after, deferred, speculative; changes no bit
+  std::string moments = "f32";     // or 8bit, which changes numbers
 
   std::int64_t seed = 42;
   bool shuffle = true;

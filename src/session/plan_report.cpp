@@ -20,6 +20,7 @@ std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
   const State& state = setup.model.state();
   for (std::size_t p = 0; p < state.pieces().size(); ++p) {
     const auto id = static_cast<PieceId>(p);
+    if (!state.tensor(state.piece(id).tensor).committed) continue;  // gradients on their way to an update
     PlacementRow& row = rows[state.tensor(state.piece(id).tensor).trainable ? 0 : 1];
     const std::int64_t bytes = state.bytes_of(id);
     row.bytes += bytes;

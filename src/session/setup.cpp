@@ -50,7 +50,7 @@ constexpr std::int64_t most_tokens_in_a_micro_batch = std::int64_t{1} << 20;
 
 StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) {
   const StepShape shape{options.per_device_train_batch_size, sequence_length_of(options, config),
-                        options.gradient_accumulation_steps, options.max_grad_norm > 0};
+                        options.gradient_accumulation_steps};
   if (shape.tokens() > most_tokens_in_a_micro_batch) {
     throw UserError(
         "per_device_train_batch_size: {} sequences of {} tokens are more than {} tokens; make it smaller and "
@@ -116,6 +116,7 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
                              int threads, std::int64_t vocab_size) {
   std::int64_t largest_piece = 0;
   for (const Piece& piece : state.pieces()) {
+    if (!state.tensor(piece.tensor).committed) continue;  // neither loaded nor saved
     largest_piece = std::max(largest_piece, (piece.row_end - piece.row_begin) * state.tensor(piece.tensor).cols);
   }
   std::int64_t bytes = process_bytes + largest_piece * staging_bytes_per_element + vocab_size * bytes_per_token;
@@ -158,23 +159,68 @@ static std::vector<bool> bundles_of(const std::vector<PieceId>& pieces, const La
   return bundles;
 }
 
-static void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const PlanRequest& request) {
+std::int32_t PlannedPrograms::plan_of(std::int32_t program, bool commits) const {
+  const std::int32_t plan = committing[static_cast<std::size_t>(program)];
+  SPILLWAY_CHECK(!commits || plan >= 0, "no plan of program {} commits", program);
+  return commits ? plan : program;
+}
+
+bool PlannedPrograms::commits(std::int32_t plan) const {
+  return committing[static_cast<std::size_t>(plans[static_cast<std::size_t>(plan)].program)] == plan;
+}
+
+static std::size_t owner_of(const PlanLinks& links, std::size_t program) {
+  return program < links.boundaries.size() ? static_cast<std::size_t>(links.boundaries[program]) : 0;
+}
+
+static bool may_commit(const PlanLinks& links, std::size_t program) {
+  return program < links.commits.size() && links.commits[program];
+}
+
+// Another plan of a Program; `commits`: one that commits, if the Program may. A second plan of a Program begins and
+// ends at the boundary of the first one.
+static void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const RunChoices& choices,
+                     const PlanLinks& links, bool commits) {
+  const std::size_t owner = owner_of(links, program);
+  const bool is_second = planned.plans.size() > program;
+  const bool speculates = links.speculative == static_cast<std::int32_t>(program);
+  Residents boundary;
+  const std::vector<bool> speculated = bundles_of(links.speculated, planned.layout);
+  const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
+  PlanRequest request;
+  request.policy = choices.policy;
+  request.pinned = &pinned;
+  request.commits = commits && may_commit(links, program);
+  if (request.commits) planned.committing[program] = static_cast<std::int32_t>(planned.plans.size());
+  if (owner != program || is_second) {
+    boundary = residents_of(planned.plans[owner]);
+    request.entry = &boundary;
+  }
+  if (speculates) request.clean = &speculated;
   planned.plans.push_back(make_plan(planned.layout, static_cast<std::int32_t>(program), pages, request));
-  const std::string broken = verify(planned.plans.back(), planned.layout, *planned.programs[program]);
+  Plan& plan = planned.plans.back();
+  for (std::size_t b = 0; speculates && b < speculated.size(); ++b) {
+    if (speculated[b]) plan.held_slots += planned.layout.pages_of(static_cast<BundleId>(b));
+  }
+  const std::string broken = verify(plan, planned.layout, *planned.programs[program]);
   SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not hold: {}", program, broken);
 }
 
 PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
-                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes) {
+                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
+                              const PlanLinks& links) {
   PlannedPrograms planned;
   planned.programs = std::move(programs);
+  planned.committing.assign(planned.programs.size(), -1);
   for (const Program* program : planned.programs) kernels.make_all(*program);
   planned.layout = lay_out(planned.programs, state, page_bytes);
   Machine& machine = planned.machine;
   machine.budget_bytes = choices.budget_bytes;
   machine.fixed_bytes = fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size);
   if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
-  if (choices.commits != Commits::none) machine.fixed_bytes += second_plan_bytes_for(*planned.programs.front());
+  for (std::size_t p = 0; p < planned.programs.size() && choices.commits != Commits::none; ++p) {
+    if (may_commit(links, p)) machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
+  }
   machine.fixed_bytes += choices.reserved_bytes;
   machine.page_bytes = planned.layout.page_bytes;
   const std::int64_t smallest = smallest_pages(planned.layout);
@@ -186,18 +232,8 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   planned.in_memory_bytes = round_up(machine.fixed_bytes + in_memory * machine.page_bytes, mib);
   const std::int64_t pages = std::min(machine.pages(), in_memory);
   if (pages < smallest) return planned;
-  Residents boundary;
-  PlanRequest request;
-  request.policy = choices.policy;
-  const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
-  request.pinned = &pinned;
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    request.commits = p == 0 && choices.commits == Commits::all;
-    if (request.commits) planned.committing = 0;
-    add_plan(planned, p, pages, request);
-    if (p > 0) continue;
-    boundary = residents_of(planned.plans.front());
-    request.entry = &boundary;
+    add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
   }
   return planned;
 }
@@ -252,7 +288,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
           notes)),
       shape(step_shape_of(given, config.model)),
       sequence_length(shape.sequence_length),
-      model(config.model, choices.dtype, Purpose::training, cut_of(given), moments_of(given)) {
+      model(fresh_model()) {
   for (const std::string& note : config.notes) notes.push_back(note);
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
   if (given.save_steps >= 0) {
@@ -276,34 +312,32 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;
   work = choose_work(limits, [&](const WorkChoice& choice) {
-    plan_step(choice);
+    plan_work(choice);
     if (in_memory_bytes == 0) {  // what needs least, and what moves nothing and recomputes nothing
       min_memory_bytes = planned.min_memory_bytes;
       in_memory_bytes = planned.in_memory_bytes;
     }
     return score();
   });
-  if (!(work.choice == work.tried.back().choice)) plan_step(work.choice);
+  if (!(work.choice == work.tried.back().choice)) plan_work(work.choice);
+  choose_way();
   plan_commits();
   planned.min_memory_bytes = min_memory_bytes;
   planned.in_memory_bytes = in_memory_bytes;
   if (!work.note.empty()) notes.push_back(work.note);
 }
 
-void TrainingSetup::plan_step(const WorkChoice& choice) {
+// As a step that clips after backward.
+void TrainingSetup::plan_work(const WorkChoice& choice) {
   shape.order = choice.order;
   shape.recompute = choice.recompute;
   choices.policy = choice.policy;
   choices.pinned.clear();
-  training = record_training(model, shape);
-  const auto plan = [&] {
-    planned =
-        plan_programs(programs(), model.state(), choices, kernels, config.model.vocab_size, options.page_size_bytes);
-  };
-  plan();
+  const std::vector<UpdateWay> usual{options.max_grad_norm > 0 ? UpdateWay::after : UpdateWay::during};
+  plan_ways(usual);
   if (choice.pinned == 0 || !planned.fits()) return;
   choices.pinned = pieces_to_pin(choice.pinned);
-  plan();
+  plan_ways(usual);
 }
 
 std::vector<PieceId> TrainingSetup::pieces_to_pin(double share) const {
@@ -341,7 +375,8 @@ static std::int64_t extra_commit_bytes(const Layout& layout, const Plan& plan) {
 CommitPace TrainingSetup::pace() const {
   std::int64_t state_bytes = 0;
   for (const Bundle& bundle : planned.layout.bundles) state_bytes += bundle.committed ? bundle.bytes : 0;
-  return {options.save_steps, CommitPace::is_free(extra_commit_bytes_, state_bytes)};
+  const bool leaves_updates = steps.usual().way == UpdateWay::deferred;
+  return {options.save_steps, !leaves_updates && CommitPace::is_free(extra_commit_bytes_, state_bytes)};
 }
 
 // Where all steps commit one plan does both; the boundary is then its own.
@@ -350,18 +385,12 @@ void TrainingSetup::plan_commits() {
   extra_commit_bytes_ = extra_commit_bytes(planned.layout, planned.plans.front());
   if (pace().every_step()) {
     choices.commits = Commits::all;
-    return plan_step(work.choice);
+    return plan_steps();
   }
-  const Residents boundary = residents_of(planned.plans.front());
-  PlanRequest request;
-  request.policy = choices.policy;
-  const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
-  request.pinned = &pinned;
-  request.commits = true;
-  request.entry = &boundary;
-  request.exit = &boundary;
-  planned.committing = static_cast<std::int32_t>(planned.plans.size());
-  add_plan(planned, 0, planned.plans.front().pages, request);
+  const PlanLinks how = links();
+  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
+    if (may_commit(how, p)) add_plan(planned, p, planned.plans.front().pages, choices, how, true);
+  }
 }
 
 // Of the training step as it is planned now.
@@ -381,10 +410,61 @@ WorkScore TrainingSetup::score() const {
   return score;
 }
 
-std::vector<const Program*> TrainingSetup::programs() const {
-  std::vector<const Program*> all{&training.program};
-  if (evaluation) all.push_back(&evaluation->program);
-  return all;
+Model TrainingSetup::fresh_model() const {
+  return {config.model, choices.dtype, Purpose::training, cut_of(options), moments_of(options)};
+}
+
+// After backward is planned already. Nothing is gained by updating earlier where nothing moves, so `auto` adapts only
+// where something does. A way that does not fit beside the others, or has nothing to do, gives way.
+void TrainingSetup::choose_way() {
+  if (options.max_grad_norm == 0 || options.clip_mode == "after" || !planned.fits()) return;
+  const Traffic& traffic = planned.plans.front().traffic;
+  if (options.clip_mode == "auto" && traffic.read_bytes + traffic.write_bytes == 0) return;
+  std::vector<UpdateWay> ways{UpdateWay::speculative, UpdateWay::deferred};
+  if (options.clip_mode == "deferred") ways = {UpdateWay::deferred};
+  if (options.clip_mode == "speculative") ways = {UpdateWay::speculative};
+  if (!plan_ways(ways)) plan_ways({UpdateWay::after});
+}
+
+// False when the budget is too small, or when a speculative step would have nothing to update early.
+bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
+  if (model.keeps_gradients()) {  // and with what was planned then, they are not of this run
+    model = fresh_model();
+    kernels = KernelCache();
+  }
+  PieceSet speculated = all_weights(model.state());
+  plan_recorded(ways, speculated);
+  const std::int32_t speculative = steps.index_of_step(UpdateWay::speculative);
+  if (!planned.fits() || speculative < 0) return planned.fits();
+  const Plan& plan = planned.plans[static_cast<std::size_t>(speculative)];
+  std::vector<bool> resident(planned.layout.bundles.size(), false);
+  for (const StayId stay : plan.entry.stays) resident[index_of(plan.stays[index_of(stay)].bundle)] = true;
+  leave_out_residents(speculated, model, planned.layout, resident);
+  do {
+    if (std::find(speculated.begin(), speculated.end(), true) == speculated.end()) return false;
+    plan_recorded(ways, speculated);
+    if (!planned.fits()) return false;
+  } while (close_over_bundles(speculated, model, planned.layout));
+  return true;
+}
+
+void TrainingSetup::plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
+  steps = record_steps(model, shape, ways, speculated);
+  plan_steps();
+}
+
+PlanLinks TrainingSetup::links() const {
+  PlanLinks links{steps.boundaries(), steps.index_of_step(UpdateWay::speculative),
+                  speculated_pieces(steps.speculated, model), steps.ends()};
+  if (evaluation) links.boundaries.push_back(0);
+  return links;
+}
+
+void TrainingSetup::plan_steps() {
+  std::vector<const Program*> programs = steps.programs();
+  if (evaluation) programs.push_back(&evaluation->program);
+  planned = plan_programs(std::move(programs), model.state(), choices, kernels, config.model.vocab_size,
+                          options.page_size_bytes, links());
 }
 
 }  // namespace spillway

@@ -17,6 +17,7 @@
 #include "session/commit_pace.h"
 #include "session/model_files.h"
 #include "session/options.h"
+#include "session/step_programs.h"
 #include "sim/simulate.h"
 #include "telemetry/event_recorder.h"
 
@@ -53,22 +54,35 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
 RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices);
 
 // Programs over one State, laid out and planned for one budget. Plans are in the order of the Programs; where only some
-// steps commit, one of the first Program that does follows them. The first one settles the boundary that all share.
+// steps commit, further plans of the Programs that may end a step follow, which commit.
 struct PlannedPrograms {
   std::vector<const Program*> programs;
   Layout layout;
   Machine machine;
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;
-  std::vector<Plan> plans;       // empty when the budget is too small
-  std::int32_t committing = -1;  // the plan that commits; the first one when every step does; -1: none
+  std::vector<Plan> plans;  // empty when the budget is too small
+  // By Program: its plan that commits, the only one where each run of it does; -1: none.
+  std::vector<std::int32_t> committing;
 
   bool fits() const { return !plans.empty(); }
+  // The index of the plan to run a Program by. A Program may commit though that is not asked for, where all runs do.
+  std::int32_t plan_of(std::int32_t program, bool commits) const;
+  bool commits(std::int32_t plan) const;
   std::int64_t peak_memory_bytes() const;
 };
 
+// How plans hang together. By default the first Program settles a boundary for all.
+struct PlanLinks {
+  std::vector<std::int32_t> boundaries = {};  // by Program: whose boundary it shares; an earlier one, or its own
+  std::int32_t speculative = -1;              // the Program that may be taken back
+  std::vector<PieceId> speculated = {};       // what then goes back: clean before and after, old versions stand
+  std::vector<bool> commits = {};             // by Program: its end is the end of a step, which may be committed
+};
+
 PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
-                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes);
+                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
+                              const PlanLinks& links = {});
 
 // What a step writes to disk, by what outlives it and what does not: activations and gradients.
 struct DiskWrites {
@@ -103,22 +117,29 @@ class TrainingSetup {
   StepShape shape;
   std::int64_t sequence_length = 0;
   Model model;
-  TrainingProgram training;
   WorkChosen work;  // how the step is worked through, and what else was tried
+  StepPrograms steps;
   std::optional<EvaluationProgram> evaluation;
   KernelCache kernels;
-  PlannedPrograms planned;
+  PlannedPrograms planned;  // the steps' Programs, then evaluation
+
+  std::int32_t evaluation_program() const { return steps.count(); }
 
   // When steps commit.
   CommitPace pace() const;
 
  private:
-  std::vector<const Program*> programs() const;
-  void plan_step(const WorkChoice& choice);
+  Model fresh_model() const;
+  void plan_work(const WorkChoice& choice);
   std::vector<PieceId> pieces_to_pin(double share) const;
   Timeline timeline() const;
-  void plan_commits();
   WorkScore score() const;
+  void choose_way();
+  bool plan_ways(const std::vector<UpdateWay>& ways);
+  void plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated);
+  void plan_steps();
+  PlanLinks links() const;
+  void plan_commits();
 
   std::int64_t extra_commit_bytes_ = 0;  // what a commit writes beyond a step that does not commit
 };

@@ -21,6 +21,7 @@
 #include "session/run_control.h"
 #include "session/session.h"
 #include "session/setup.h"
+#include "session/step_runner.h"
 #include "sim/op_rates.h"
 #include "store/checksum.h"
 #include "telemetry/metrics.h"
@@ -34,15 +35,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::int32_t training_program = 0;
-constexpr std::int32_t evaluation_program = 1;
 constexpr std::int64_t warm_steps = 3;  // caches are warm and lanes overlap
-
-double read_double(Executor& executor, std::int32_t program, const Operand& operand) {
-  double value = 0;
-  std::memcpy(&value, executor.host_value(program, operand), sizeof value);
-  return value;
-}
 
 std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, std::int64_t sequences) {
   if (options.max_steps >= 0) return options.max_steps;
@@ -94,8 +87,10 @@ class TrainingRun {
       metrics.write(record);
       if (events_) events_->write(record);
       observer().step(record);
+      if (checkpoints_.export_is_due(state_.step)) runner_->flush();
       checkpoints_.after_step(state_);
     }
+    runner_->flush();
     executor_->drain();
     watch_.end(RunPhase::train);
     const bool complete = state_.step == total_steps_;
@@ -150,7 +145,7 @@ class TrainingRun {
     state.data_tokens = tokens_ ? tokens_->count() : 0;
     state.data_hash = tokens_ ? fmt::format("{:016x}", tokens_->hash()) : "";
     state.numeric_key = numeric_key();
-    const std::string text = dump(plan(training_program), setup_.planned.layout, setup_.training.program);
+    const std::string text = dump(plan(0), setup_.planned.layout, setup_.steps.usual().program);
     state.plan_hash = fmt::format("{:016x}", checksum_of(std::as_bytes(std::span(text))));
     return state;
   }
@@ -186,8 +181,8 @@ class TrainingRun {
   void open_executor() {
     ExecutorOptions execution;
     const Layout& layout = setup_.planned.layout;
-    const SpillUse spill = spill_use(options_.machine, setup_.choices, layout.page_bytes,
-                                     plan(training_program).pages * layout.page_bytes);
+    const SpillUse spill =
+        spill_use(options_.machine, setup_.choices, layout.page_bytes, plan(0).pages * layout.page_bytes);
     check_fixed_memory(setup_.planned);
     execution.threads = setup_.choices.threads;
     execution.spill_dirs = setup_.choices.spill_dirs;
@@ -202,31 +197,27 @@ class TrainingRun {
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
     execution.recorder = watch_.recorder();
     execution.tags = bundle_tags(setup_.planned, setup_.model.state());
-    std::vector<std::string_view> plan_names{"train"};
-    if (setup_.evaluation) plan_names.emplace_back("evaluate");
-    if (setup_.planned.committing > 0) plan_names.emplace_back("train and commit");
-    Catalog catalog = catalog_of(setup_.planned, setup_.model.state(), plan_names);
+    const std::vector<std::string> names = plan_names();
+    Catalog catalog =
+        catalog_of(setup_.planned, setup_.model.state(), std::vector<std::string_view>(names.begin(), names.end()));
     predict_steps(catalog);
     watch_.describe(std::move(catalog));
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
     observer().note(executor_->describe_io());
     observer().note("products: " + matmul_numeric_key());
     checkpoints_.adopt(*executor_);
-    executor_->settle(plan(training_program), plan(training_program).entry);
+    executor_->settle(plan(0), plan(0).entry);
     if (!checkpoints_.restore(*executor_))
       load_weights(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files);
-    const ModelConfig& config = setup_.config.model;
-    set_frequencies(*executor_, training_program, setup_.training.inverse_frequencies, config);
-    set_input(*executor_, training_program, setup_.training.max_norm, static_cast<float>(options_.max_grad_norm));
-    if (windows_) {
-      feed_.emplace(*executor_, training_program, setup_.training.micro_batches, setup_.shape, *windows_);
-    }
+    runner_.emplace(setup_, *executor_, windows_ ? &*windows_ : nullptr,
+                    [this](bool wanted) { checkpoints_.expect_commit(wanted); });
     if (!setup_.evaluation) return;
-    set_frequencies(*executor_, evaluation_program, setup_.evaluation->inverse_frequencies, config);
-    set_input(*executor_, evaluation_program, setup_.evaluation->scale, 1.0F);
+    const std::int32_t evaluation = setup_.evaluation_program();
+    set_frequencies(*executor_, evaluation, setup_.evaluation->inverse_frequencies, setup_.config.model);
+    set_input(*executor_, evaluation, setup_.evaluation->scale, 1.0F);
     StepShape one = setup_.shape;
     one.micro_batches = 1;
-    eval_feed_.emplace(*executor_, evaluation_program, setup_.evaluation->micro_batches, one, *eval_windows_);
+    eval_feed_.emplace(*executor_, evaluation, setup_.evaluation->micro_batches, one, *eval_windows_);
   }
 
   // Beside the metrics: what a report says of the machine.
@@ -242,18 +233,30 @@ class TrainingRun {
     }
   }
 
-  // Where the machine's rates are known already; a run does not measure.
+  std::vector<std::string> plan_names() const {
+    std::vector<std::string> names;
+    for (const std::string_view name : setup_.steps.names()) names.emplace_back(name);
+    if (setup_.evaluation) names.emplace_back("evaluate");
+    for (std::size_t p = names.size(); p < setup_.planned.plans.size(); ++p) {
+      names.push_back(names[static_cast<std::size_t>(setup_.planned.plans[p].program)] + " and commit");
+    }
+    return names;
+  }
+
+  // Where the machine's rates are known already; a run does not measure. A step that is taken back takes longer.
   void predict_steps(Catalog& catalog) const {
-    const Plan& step = plan(training_program);
-    const Program& program = *setup_.planned.programs[training_program];
     const KnownMachine machine = recall_machine(options_.machine, setup_.choices, setup_.planned.layout.page_bytes);
-    const bool spills = step.traffic.read_bytes + step.traffic.write_bytes > 0;
-    if (options_.machine.empty() && !is_known(program, machine, spills)) return;
-    const StepRates rates = step_rates(program, machine.rates, machine.disk);
-    for (const std::int32_t p : {training_program, std::max(training_program, setup_.planned.committing)}) {
-      const Timeline timeline = simulate_steady(plan(p), setup_.planned.layout, rates);
-      catalog.plans[static_cast<std::size_t>(p)].predicted_seconds = timeline.seconds;
-      catalog.plans[static_cast<std::size_t>(p)].lower_bound_seconds = timeline.lower_bound_seconds();
+    for (std::size_t p = 0; p < setup_.planned.plans.size(); ++p) {
+      const Plan& step = setup_.planned.plans[p];
+      const auto s = static_cast<std::size_t>(step.program);
+      if (s >= setup_.steps.steps.size()) continue;
+      const Program& program = setup_.steps.steps[s].program;
+      const bool spills = step.traffic.read_bytes + step.traffic.write_bytes > 0;
+      if (options_.machine.empty() && !is_known(program, machine, spills)) continue;
+      const Timeline timeline =
+          simulate_steady(step, setup_.planned.layout, step_rates(program, machine.rates, machine.disk));
+      catalog.plans[p].predicted_seconds = timeline.seconds;
+      catalog.plans[p].lower_bound_seconds = timeline.lower_bound_seconds();
     }
   }
 
@@ -282,7 +285,7 @@ class TrainingRun {
     for (std::int32_t b = 0; b < layout.state_bundles; ++b)
       summary.state_bytes += layout.bundles[static_cast<std::size_t>(b)].bytes;
     summary.spilled_bytes = summary.state_bytes;
-    const Plan& step = plan(training_program);
+    const Plan& step = plan(0);
     for (const StayId stay : step.entry.stays) {
       summary.spilled_bytes -= layout.bundles[index_of(step.stays[index_of(stay)].bundle)].bytes;
     }
@@ -295,40 +298,38 @@ class TrainingRun {
   StepRecord train_step(std::int64_t step) {
     const auto start = SteadyClock::now();
     watch_.step_begins(step + 1, total_steps_);
-    const std::int64_t targets = feed_->fill(state_.sequences, state_.sequences + feed_->sequences());
     const double rate = learning_rate_at(options_, step, total_steps_);
     state_.products.advance(settings());
-    const AdamwScalars scalars = adamw_scalars(settings(), state_.products, rate);
-    std::memcpy(executor_->host_value(training_program, setup_.training.adamw), &scalars, sizeof scalars);
-    set_input(*executor_, training_program, setup_.training.scale,
-              static_cast<float>(1.0 / static_cast<double>(targets)));
-    state_.sequences += feed_->sequences();
+    const std::int64_t first_sequence = state_.sequences;
+    state_.sequences += runner_->sequences();
     state_.step = step + 1;
-    const Plan& plan = checkpoints_.plan_step(state_, control_.commit.exchange(false));
-    const RunReport report = executor_->run(plan);
+    const bool commits =
+        checkpoints_.begin_step(state_, control_.commit.exchange(false), runner_->next_way() == UpdateWay::deferred);
+    const StepRunner::Outcome outcome =
+        runner_->run({step + 1, first_sequence, rate, adamw_scalars(settings(), state_.products, rate), commits});
 
     StepRecord record;
     record.step = step + 1;
     record.total_steps = total_steps_;
-    record.loss = static_cast<float>(read_double(*executor_, training_program, setup_.training.loss) /
-                                     static_cast<double>(targets));
-    record.grad_norm = static_cast<float>(read_double(*executor_, training_program, setup_.training.norm));
+    record.loss = static_cast<float>(outcome.loss);
+    record.grad_norm = static_cast<float>(outcome.norm);
+    record.clipped = outcome.clipped;
+    if (outcome.way != UpdateWay::during) record.clip = outcome.taken_back ? "reverted" : name_of(outcome.way);
     record.learning_rate = rate;
-    record.tokens = targets;
+    record.tokens = outcome.targets;
     record.step_seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
-    record.tokens_per_second = static_cast<double>(targets) / record.step_seconds;
-    record.stall_seconds = report.stalled_seconds;
+    record.tokens_per_second = static_cast<double>(outcome.targets) / record.step_seconds;
+    record.stall_seconds = outcome.report.stalled_seconds;
     record.rss_bytes = rss_bytes();
-    record.disk_read_bytes = report.traffic.read_bytes;
-    record.disk_write_bytes = report.traffic.write_bytes;
-    watch_.step_ended(record, static_cast<std::uint8_t>(&plan - setup_.planned.plans.data()),
-                      evaluations_left(record.step));
+    record.disk_read_bytes = outcome.report.traffic.read_bytes;
+    record.disk_write_bytes = outcome.report.traffic.write_bytes;
+    watch_.step_ended(record, static_cast<std::uint8_t>(outcome.plan), evaluations_left(record.step));
     if (record.totals) {
       record.stall_seconds =
           std::accumulate(record.totals->wait_seconds.begin(), record.totals->wait_seconds.end(), 0.0);
       for (std::size_t tag = 0; tag < memory_tag_count; ++tag) {
-        record.totals->read_bytes[tag] = report.traffic_by_tag[tag].read_bytes;
-        record.totals->write_bytes[tag] = report.traffic_by_tag[tag].write_bytes;
+        record.totals->read_bytes[tag] = outcome.report.traffic_by_tag[tag].read_bytes;
+        record.totals->write_bytes[tag] = outcome.report.traffic_by_tag[tag].write_bytes;
       }
     }
     if (!std::isfinite(record.loss) || !std::isfinite(record.grad_norm)) {
@@ -358,13 +359,16 @@ class TrainingRun {
   }
 
   double evaluate() {
+    runner_->flush();
     watch_.begin(RunPhase::evaluate);
+    const std::int32_t evaluation = setup_.evaluation_program();
+    if (!executor_->is_ready_for(plan(evaluation))) executor_->settle(plan(evaluation), plan(evaluation).entry);
     double loss = 0;
     std::int64_t targets = 0;
     for (std::int64_t at = 0; at < eval_windows_->count(); at += eval_feed_->sequences()) {
       targets += eval_feed_->fill(at, eval_windows_->count());
-      executor_->run(plan(evaluation_program));
-      loss += read_double(*executor_, evaluation_program, setup_.evaluation->loss);
+      executor_->run(plan(evaluation));
+      loss += read_double(*executor_, evaluation, setup_.evaluation->loss);
     }
     watch_.end(RunPhase::evaluate);
     return loss / static_cast<double>(targets);
@@ -382,7 +386,7 @@ class TrainingRun {
   std::optional<Windows> eval_windows_;
   std::int64_t total_steps_ = 0;
   std::optional<Executor> executor_;
-  std::optional<BatchFeed> feed_;
+  std::optional<StepRunner> runner_;
   std::optional<BatchFeed> eval_feed_;
   std::optional<TensorBoardFile> events_;
 };

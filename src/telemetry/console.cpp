@@ -59,9 +59,11 @@ std::string format_seconds(double seconds) {
 
 std::string line_of(const StepRecord& r) {
   std::string line = fmt::format(
-      "step {}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  memory {}  disk read {} write {}", r.step,
-      r.total_steps, r.loss, r.grad_norm, r.learning_rate, r.tokens_per_second, format_bytes(r.rss_bytes),
-      format_bytes(r.disk_read_bytes), format_bytes(r.disk_write_bytes));
+      "step {}/{}  loss {:.4f}  grad norm {:.3f}{}  lr {:.2e}  {:.0f} tokens/s  memory {}  disk read {} write {}",
+      r.step, r.total_steps, r.loss, r.grad_norm,
+      r.clip.empty() ? "" : fmt::format("  clip {}{}", r.clip, r.clipped ? "" : " (under the limit)"), r.learning_rate,
+      r.tokens_per_second, format_bytes(r.rss_bytes), format_bytes(r.disk_read_bytes),
+      format_bytes(r.disk_write_bytes));
   if (r.seconds_left) line += fmt::format("  {} left", format_seconds(*r.seconds_left));
   if (r.eval_loss) line += fmt::format("  eval loss {:.4f}", *r.eval_loss);
   return line;

@@ -65,10 +65,12 @@ struct StepRecord {
   std::int64_t disk_write_bytes = 0;        // by this step
   std::optional<double> seconds_left = {};  // once believable
   std::optional<double> eval_loss = {};
-  std::optional<StepTotals> totals = {};            // when events are recorded
-  std::optional<double> predicted_seconds = {};     // of the step's plan, by the simulator, where rates are known
-  std::optional<double> lower_bound_seconds = {};   // no schedule of the plan's work can be faster
-  std::string clip = {};                            // the way the step clipped; empty: it does not clip
+  std::optional<StepTotals> totals = {};           // when events are recorded
+  std::optional<double> predicted_seconds = {};    // of the step's plan, by the simulator, where rates are known
+  std::optional<double> lower_bound_seconds = {};  // no schedule of the plan's work can be faster
+  // The way the step clipped: "after", "deferred", "speculative", or "reverted": speculated, taken back and updated
+  // again. Empty: it does not clip.
+  std::string clip = {};
   bool clipped = false;                             // the norm was over the limit
   std::optional<std::int64_t> committed_step = {};  // the newest durable one when the step ended
 };

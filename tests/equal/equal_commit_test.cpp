@@ -39,8 +39,8 @@ class EqualCommit : public testing::Test {
   std::vector<std::vector<std::byte>> committed(std::int64_t pages, std::uint64_t delay_seed) {
     const Layout& layout = setup_->planned.layout;
     const std::vector<Plan> plans{make_plan(layout, 0, pages, {.commits = true})};
-    EXPECT_EQ(verify(plans[0], layout, setup_->training.program), "");
-    const std::vector<const Program*> programs{&setup_->training.program};
+    EXPECT_EQ(verify(plans[0], layout, setup_->steps.usual().program), "");
+    const std::vector<const Program*> programs{&setup_->steps.usual().program};
     ExecutorOptions options;
     options.threads = 2;
     options.delay_seed = delay_seed;
@@ -57,15 +57,15 @@ class EqualCommit : public testing::Test {
       Executor executor(layout, programs, plans, setup_->kernels, options);
       executor.settle(plans[0], plans[0].entry);
       load_weights(executor, layout, setup_->model, setup_->folder, setup_->files);
-      set_frequencies(executor, 0, setup_->training.inverse_frequencies, setup_->config.model);
+      set_frequencies(executor, 0, setup_->steps.usual().inverse_frequencies, setup_->config.model);
       const AdamwSettings settings;
       AdamwProducts products;
       const float scale = 0.01F;
-      std::memcpy(executor.host_value(0, setup_->training.scale), &scale, sizeof scale);
+      std::memcpy(executor.host_value(0, setup_->steps.usual().scale), &scale, sizeof scale);
       for (int step = 0; step < steps; ++step) {
         products.advance(settings);
         const AdamwScalars scalars = adamw_scalars(settings, products, 1e-3);
-        std::memcpy(executor.host_value(0, setup_->training.adamw), &scalars, sizeof scalars);
+        std::memcpy(executor.host_value(0, setup_->steps.usual().adamw), &scalars, sizeof scalars);
         executor.run(plans[0]);
       }
       executor.drain();

@@ -231,7 +231,7 @@ class FaultRequests : public FaultDisk, public testing::WithParamInterface<Engin
     const Plan& plan = setup_->planned.plans.front();
     executor.settle(plan, plan.entry);
     load_weights(executor, setup_->planned.layout, setup_->model, setup_->folder, setup_->files);
-    set_frequencies(executor, 0, setup_->training.inverse_frequencies, setup_->config.model);
+    set_frequencies(executor, 0, setup_->steps.usual().inverse_frequencies, setup_->config.model);
     for (int step = 0; step < 2; ++step) executor.run(plan);
     std::filesystem::create_directories(output);
     ExecutorSource source(executor, setup_->model.state());

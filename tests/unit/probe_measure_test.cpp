@@ -33,7 +33,7 @@ ModelConfig tiny() {
 
 TEST(MeasureOps, KnowsEveryClassOfAProgramAfterwardsAndMeasuresNoneTwice) {
   const Model model(tiny(), DType::f32, Purpose::training, Cut{});
-  const TrainingProgram training = record_training(model, {1, 32, 2, true});
+  const TrainingProgram training = record_training(model, {1, 32, 2, UpdateWay::after});
   KernelCache kernels;
   kernels.make_all(training.program);
   MachineRates rates = nothing_known();
@@ -51,7 +51,7 @@ TEST(MeasureOps, KnowsEveryClassOfAProgramAfterwardsAndMeasuresNoneTwice) {
 
 TEST(MeasureOps, LeavesOutWhatDoesNotFitInMemory) {
   const Model model(tiny(), DType::f32, Purpose::training, Cut{});
-  const TrainingProgram training = record_training(model, {1, 32, 1, true});
+  const TrainingProgram training = record_training(model, {1, 32, 1, UpdateWay::after});
   KernelCache kernels;
   kernels.make_all(training.program);
   MachineRates rates = nothing_known();

@@ -1,0 +1,21 @@
+#include "session/clip_policy.h"
+
+#include <algorithm>
+
+namespace spillway {
+
+double break_even_share(const ClipCosts& costs) {
+  constexpr double least = 1.0 / 64;
+  constexpr double most = 0.5;
+  if (costs.redo <= 0) return most;
+  return std::clamp((costs.deferred - costs.speculative) / costs.redo, least, most);
+}
+
+void ClipPolicy::note(bool clipped) {
+  share_ += ((clipped ? 1.0 : 0.0) - share_) / memory_steps;
+  if (!adapts_) return;
+  if (share_ > break_even_) way_ = UpdateWay::deferred;
+  if (share_ < break_even_ / 2) way_ = UpdateWay::speculative;
+}
+
+}  // namespace spillway

@@ -1,0 +1,45 @@
+// Which way a step of a run that clips updates: speculatively while clips are rare, deferred while they are not. A
+// function of the norms so far alone; all ways give the same bits, so it decides of time only.
+#pragma once
+
+#include <cstdint>
+
+#include "model/update.h"
+
+namespace spillway {
+
+// What clipping costs each way, in one currency (bytes moved, or seconds).
+struct ClipCosts {
+  double speculative = 0;  // of a step that does not clip
+  double redo = 0;         // added to it when the step clips
+  double deferred = 0;     // of a step, whether it clips or not
+};
+
+// The share of clipped steps from which on deferring costs less: a speculative step costs
+// speculative + share * redo. Within [1/64, 1/2], so that no guess of costs forbids either way.
+double break_even_share(const ClipCosts& costs);
+
+class ClipPolicy {
+ public:
+  // Always the same way.
+  explicit ClipPolicy(UpdateWay way) : way_(way), adapts_(false) {}
+  // Speculates, to begin with.
+  explicit ClipPolicy(const ClipCosts& costs)
+      : way_(UpdateWay::speculative), adapts_(true), break_even_(break_even_share(costs)) {}
+
+  UpdateWay way() const { return way_; }  // of the next step
+  // After each step. The share of clipped steps is an exponential mean over about memory_steps; the way changes to
+  // deferred above the break-even share, and back only below half of it.
+  void note(bool clipped);
+  double clipped_share() const { return share_; }
+
+  static constexpr double memory_steps = 16;
+
+ private:
+  UpdateWay way_;
+  bool adapts_;
+  double break_even_ = 0;
+  double share_ = 0;
+};
+
+}  // namespace spillway

@@ -1,0 +1,55 @@
+// The way of the next step follows from the clips so far.
+#include <gtest/gtest.h>
+
+#include "session/clip_policy.h"
+
+namespace spillway {
+namespace {
+
+constexpr ClipCosts costs{.speculative = 28, .redo = 26, .deferred = 30};  // bytes a parameter, in bf16
+
+int steps_until(ClipPolicy& policy, UpdateWay way, bool clipped) {
+  int steps = 0;
+  for (; policy.way() != way && steps < 1000; ++steps) policy.note(clipped);
+  return steps;
+}
+
+TEST(ClipPolicy, BreaksEvenWhereARedoCostsWhatDeferringDoes) {
+  const double share = break_even_share(costs);
+  EXPECT_DOUBLE_EQ(costs.speculative + share * costs.redo, costs.deferred);
+  EXPECT_EQ(break_even_share({.speculative = 30, .redo = 26, .deferred = 28}), 1.0 / 64) << "never forbidden";
+  EXPECT_EQ(break_even_share({.speculative = 1, .redo = 1, .deferred = 9}), 0.5);
+  EXPECT_EQ(break_even_share({.speculative = 1, .redo = 0, .deferred = 1}), 0.5) << "nothing to redo";
+}
+
+TEST(ClipPolicy, KeepsAForcedWayWhateverHappens) {
+  ClipPolicy policy(UpdateWay::speculative);
+  for (int i = 0; i < 100; ++i) policy.note(true);
+  EXPECT_EQ(policy.way(), UpdateWay::speculative);
+}
+
+TEST(ClipPolicy, SpeculatesWhileClipsAreRareAndDefersWhileTheyAreFrequent) {
+  ClipPolicy policy(costs);
+  EXPECT_EQ(policy.way(), UpdateWay::speculative);
+  for (int i = 0; i < 100; ++i) policy.note(false);
+  EXPECT_EQ(policy.way(), UpdateWay::speculative);
+  EXPECT_LE(steps_until(policy, UpdateWay::deferred, true), 3);
+  for (int i = 0; i < 100; ++i) policy.note(true);
+  EXPECT_EQ(policy.way(), UpdateWay::deferred);
+  EXPECT_GT(policy.clipped_share(), 0.9);
+  EXPECT_GT(steps_until(policy, UpdateWay::speculative, false), 10) << "it does not go back at the first chance";
+  EXPECT_EQ(policy.way(), UpdateWay::speculative);
+}
+
+TEST(ClipPolicy, DependsOnTheClipsAlone) {
+  ClipPolicy a(costs);
+  ClipPolicy b(costs);
+  for (int i = 0; i < 200; ++i) {
+    a.note(i % 7 == 0);
+    b.note(i % 7 == 0);
+    ASSERT_EQ(a.way(), b.way());
+  }
+}
+
+}  // namespace
+}  // namespace spillway
