@@ -17,7 +17,8 @@ bool CommitPace::is_due(std::int64_t step, double now_seconds, bool busy, bool i
 
 std::string CommitPace::describe() const {
   if (never()) return "nothing is committed (save_steps is -1)";
-  if (save_steps_ > 0) return fmt::format("commits after every {} steps", save_steps_);
+  if (save_steps_ == 1) return "commits after every step";
+  if (save_steps_ > 1) return fmt::format("commits after every {} steps", save_steps_);
   if (is_free_) return "commits after every step, since the state goes to disk anyway";
   return fmt::format(
       "commits are spaced out to {:.0f}% of the time, at least {:.0f} s apart, since the state is in memory",
