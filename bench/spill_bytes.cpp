@@ -50,7 +50,7 @@ int bench(const Settings& settings) {
   const Moments moments = settings.text("moments", "f32") == "8bit" ? Moments::packed : Moments::f32;
   const Model model(config, dtype, Purpose::training, cut_for(moments), moments);
   const StepShape shape{1, settings.integer("tokens", 1024), settings.integer("micro_batches", 4),
-                        settings.real("clip", 0) > 0};
+                        settings.real("clip", 0) > 0 ? UpdateWay::after : UpdateWay::during};
   const TrainingProgram training = record_training(model, shape);
   const std::vector<const Program*> programs{&training.program};
   const Layout layout = lay_out(programs, model.state(), 0);
