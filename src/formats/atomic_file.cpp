@@ -12,8 +12,24 @@ std::filesystem::path temporary_name(const std::filesystem::path& path) {
   return path.parent_path() / fmt::format(".{}.incomplete", path.filename().string());
 }
 
-TemporaryFile::TemporaryFile(std::filesystem::path path)
-    : path_(std::move(path)), file_(File::open_to_write(temporary_name(path_))) {}
+std::filesystem::path file_to_replace(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  constexpr int most_links = 32;
+  fs::path target = path;
+  std::error_code error;
+  for (int links = 0; links < most_links && fs::is_symlink(fs::symlink_status(target, error)); ++links) {
+    const fs::path next = fs::read_symlink(target, error);
+    if (error) break;
+    target = next.is_absolute() ? next : target.parent_path() / next;
+  }
+  const fs::file_status status = fs::symlink_status(target, error);
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    throw UserError("{}: there is something that is not a file; name another", path.string());
+  return target;
+}
+
+TemporaryFile::TemporaryFile(const std::filesystem::path& path)
+    : path_(file_to_replace(path)), file_(File::open_to_write(temporary_name(path_))) {}
 
 TemporaryFile::~TemporaryFile() {
   if (!file_.is_open()) return;

@@ -8,6 +8,10 @@
 
 namespace spillway {
 
+// The file that is to be written or replaced at `path`: through symbolic links, whose targets may not exist yet. Throws
+// UserError when there is something else than a file: replacing a device or a pipe would destroy it.
+std::filesystem::path file_to_replace(const std::filesystem::path& path);
+
 // Writes `text` beside `path` under a temporary name, makes it durable, and renames it. On failure (DeviceError) the
 // file at `path` is as it was and the temporary one is gone.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
@@ -18,7 +22,8 @@ std::filesystem::path temporary_name(const std::filesystem::path& path);
 // A file under its temporary name until keep(). Without keep() it is removed at the end of its scope.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(std::filesystem::path path);
+  // Of what file_to_replace finds. Throws as that does.
+  explicit TemporaryFile(const std::filesystem::path& path);
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile();

@@ -52,6 +52,7 @@ class TrainingRun {
     const auto start = SteadyClock::now();
     require_fit(setup_.planned, training_advice);
     checkpoints_.claim();
+    require_trace_can_be_written();
     require_space(options_.output_dir, setup_.folder.tensor_bytes());
     watch_.open(watch_options());
     try {
@@ -124,6 +125,15 @@ class TrainingRun {
     watch.output_dir = options_.output_dir;
     watch.event_log = options_.event_log;
     return watch;
+  }
+
+  // Asked before the run, since it is written when that has ended.
+  void require_trace_can_be_written() const {
+    if (options_.trace.empty()) return;
+    const std::filesystem::path folder = std::filesystem::absolute(file_to_replace(options_.trace)).parent_path();
+    std::error_code error;
+    if (!std::filesystem::is_directory(folder, error))
+      throw UserError("trace: {} is not a folder; create it, or name another", folder.string());
   }
 
   void write_run_trace() {
