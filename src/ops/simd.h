@@ -133,7 +133,7 @@ SPILLWAY_INLINE f32x16 exp(f32x16 x) {
   return choose(where_nan(bits(x)), x, bounded);  // NaN stays NaN
 }
 
-// The same for x of at most about 1, as in a softmax: 0 below -87.3; any number for NaN.
+// The same for x of at most about 1, as in a softmax: 0 below -87.3; NaN stays NaN.
 SPILLWAY_INLINE f32x16 exp_below_one(f32x16 x) {
   const u32x16 below = where_negative(x + 87.33654F);
   const f32x16 clamped = choose(below, splat(0.0F), x);
@@ -150,7 +150,7 @@ SPILLWAY_INLINE f32x16 exp_below_one(f32x16 x) {
   const f32x16 y = p * r * r + r + 1.0F;
   // The low bits of `shifted` are n; y is near 1, so n goes into its exponent by addition.
   const u32x16 scaled = bits(y) + (bits(shifted) << 23);
-  return from_bits(scaled & ~below);
+  return choose(where_nan(bits(x)), x, from_bits(scaled & ~below));  // inf - inf is a NaN whose sign is set
 }
 
 SPILLWAY_INLINE f32x16 tanh(f32x16 x) {

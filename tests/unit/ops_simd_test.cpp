@@ -20,6 +20,18 @@ double ulps(float actual, double expected) {
   return std::abs(actual - expected) / (std::nextafter(std::abs(nearest), INFINITY) - std::abs(nearest));
 }
 
+TEST(Simd, ExpOfASoftmaxIsAccurateAndKeepsNaN) {
+  for (float x = -87.0F; x <= 1; x += 0.0137F) {
+    ASSERT_LE(ulps(first_lane(baseline::exp_below_one(baseline::splat(x))), std::exp(static_cast<double>(x))), 2.5)
+        << x;
+  }
+  EXPECT_EQ(first_lane(baseline::exp_below_one(baseline::splat(0))), 1.0F);
+  EXPECT_EQ(first_lane(baseline::exp_below_one(baseline::splat(-INFINITY))), 0.0F);
+  EXPECT_EQ(first_lane(baseline::exp_below_one(baseline::splat(-88))), 0.0F);
+  for (const float nan : {NAN, -NAN})
+    EXPECT_TRUE(std::isnan(first_lane(baseline::exp_below_one(baseline::splat(nan)))));
+}
+
 TEST(Simd, ExpIsAccurateWithinItsRange) {
   for (double x = -87.3; x < 88.7; x += 0.0137) {
     const auto at = static_cast<float>(x);
