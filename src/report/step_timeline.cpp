@@ -6,6 +6,7 @@
 
 #include "report/whereabouts.h"
 #include "telemetry/memory_by_tag.h"
+#include "telemetry/step_totals.h"
 
 namespace spillway {
 namespace {
@@ -15,17 +16,6 @@ StepPhase phase_named(std::string_view name) {
     if (name_of(static_cast<StepPhase>(p)) == name) return static_cast<StepPhase>(p);
   }
   return StepPhase::other;
-}
-
-WaitCause cause_of(const Catalog& catalog, const Event& wait) {
-  const CatalogBundle* bundle = catalog.bundle(wait.subject);
-  if (wait.lane != EventLane::read || bundle == nullptr) return WaitCause::write;
-  switch (bundle->tag) {
-    case MemoryTag::weights: return WaitCause::read_weights;
-    case MemoryTag::optimizer: return WaitCause::read_optimizer;
-    case MemoryTag::gradients: return WaitCause::read_gradients;
-    default: return WaitCause::read_activations;
-  }
 }
 
 // Where the events of the step begin and end.

@@ -6,17 +6,6 @@
 namespace spillway {
 namespace {
 
-WaitCause cause_of(const Catalog& catalog, const Event& wait) {
-  const CatalogBundle* bundle = catalog.bundle(wait.subject);
-  if (wait.lane != EventLane::read || bundle == nullptr) return WaitCause::write;
-  switch (bundle->tag) {
-    case MemoryTag::weights: return WaitCause::read_weights;
-    case MemoryTag::optimizer: return WaitCause::read_optimizer;
-    case MemoryTag::gradients: return WaitCause::read_gradients;
-    default: return WaitCause::read_activations;
-  }
-}
-
 // Phases that are no part of a step (evaluate, generate) have none.
 std::size_t phase_in_step(std::string_view name) {
   for (std::size_t p = 0; p + 1 < step_phase_count; ++p) {
@@ -28,6 +17,17 @@ std::size_t phase_in_step(std::string_view name) {
 double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 }  // namespace
+
+WaitCause cause_of(const Catalog& catalog, const Event& wait) {
+  const CatalogBundle* bundle = catalog.bundle(wait.subject);
+  if (wait.lane != EventLane::read || bundle == nullptr) return WaitCause::write;
+  switch (bundle->tag) {
+    case MemoryTag::weights: return WaitCause::read_weights;
+    case MemoryTag::optimizer: return WaitCause::read_optimizer;
+    case MemoryTag::gradients: return WaitCause::read_gradients;
+    default: return WaitCause::read_activations;
+  }
+}
 
 void StepTotalsSink::take(std::span<const Event> events, std::uint64_t) {
   const std::lock_guard lock(mutex_);

@@ -8,6 +8,9 @@
 
 namespace spillway {
 
+// What a wait of the compute lane was for: the event that ends it.
+WaitCause cause_of(const Catalog& catalog, const Event& wait);
+
 class StepTotalsSink : public EventSink {
  public:
   explicit StepTotalsSink(const Catalog& catalog) : catalog_(catalog), memory_(catalog) {}
