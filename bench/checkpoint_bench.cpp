@@ -1,7 +1,10 @@
 // What commits cost: the time between steps with a commit after every step against none, alternated; with the optimizer
-// state on disk (the smallest budget) and with everything in memory; and with exports against none.
+// state on disk (the smallest budget) and with everything in memory; and with exports against none (export_steps=0 leaves
+// them out). Bytes over the disk and processor time stand beside, as ratios too.
 //   checkpoint_bench [preset=gpt2-124m] [micro_batches=4] [rounds=5] [steps=6] [flush_delay_ms=0] [export_steps=3]
-//     [dir=bench-data]
+//     [where=disk|memory] [dir=bench-data]
+#include <sys/resource.h>
+
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -22,40 +25,61 @@ struct Periods : TrainObserver {
     const auto now = SteadyClock::now();
     if (record.step > 2) seconds.push_back(std::chrono::duration<double>(now - last).count());
     last = now;
-    bytes = static_cast<double>(record.disk_read_bytes + record.disk_write_bytes);
+    if (record.step > 2) bytes.push_back(static_cast<double>(record.disk_read_bytes + record.disk_write_bytes));
   }
   void finished(const RunEnd&) override {}
   std::vector<double> seconds;
   SteadyClock::time_point last;
-  double bytes = 0;
+  std::vector<double> bytes;
 };
 
-double period(TrainOptions options, std::int64_t memory_bytes, std::int64_t save_steps, std::int64_t export_steps) {
+double processor_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+struct Cost {
+  double seconds = 0;            // a step, the median
+  double bytes = 0;              // a step over the disk, both ways, the median
+  double processor_seconds = 0;  // of the whole run, on all threads
+};
+
+Cost cost(TrainOptions options, std::int64_t memory_bytes, std::int64_t save_steps, std::int64_t export_steps) {
   std::filesystem::remove_all(options.output_dir);
   options.memory_bytes = memory_bytes;
   options.save_steps = save_steps;
   options.export_steps = export_steps;
   Periods periods;
+  const double before = processor_seconds();
   run_train(options, periods);
-  return median(periods.seconds);
+  return {median(periods.seconds), median(periods.bytes), processor_seconds() - before};
 }
 
 void compare(const char* what, const TrainOptions& options, std::int64_t memory_bytes, const Settings& settings) {
-  std::printf("%s, %s\n%-6s %12s %12s %8s %12s %8s\n", what, format_bytes(memory_bytes).c_str(), "round", "none s",
-              "every step s", "ratio", "exporting s", "ratio");
+  std::printf("%s, %s\n%-6s %10s %14s %8s %8s %8s %12s %8s\n", what, format_bytes(memory_bytes).c_str(), "round",
+              "none s", "every step s", "ratio", "bytes", "CPU", "exporting s", "ratio");
   std::vector<double> ratios;
   std::vector<double> export_ratios;
   for (std::int64_t round = 0; round < settings.integer("rounds", 5); ++round) {
-    const double none = period(options, memory_bytes, -1, 0);
-    const double every = period(options, memory_bytes, 1, 0);
-    const double exporting = period(options, memory_bytes, 1, settings.integer("export_steps", 3));
-    ratios.push_back(every / none);
-    export_ratios.push_back(exporting / every);
-    std::printf("%-6ld %12.3f %12.3f %8.3f %12.3f %8.3f\n", static_cast<long>(round), none, every, ratios.back(),
-                exporting, export_ratios.back());
+    const Cost none = cost(options, memory_bytes, -1, 0);
+    const Cost every = cost(options, memory_bytes, 1, 0);
+    ratios.push_back(every.seconds / none.seconds);
+    std::printf("%-6ld %10.3f %14.3f %8.3f %8.3f %8.3f", static_cast<long>(round), none.seconds, every.seconds,
+                ratios.back(), none.bytes > 0 ? every.bytes / none.bytes : 0,
+                every.processor_seconds / none.processor_seconds);
+    if (const std::int64_t export_steps = settings.integer("export_steps", 3); export_steps > 0) {
+      const Cost exporting = cost(options, memory_bytes, 1, export_steps);
+      export_ratios.push_back(exporting.seconds / every.seconds);
+      std::printf(" %12.3f %8.3f", exporting.seconds, export_ratios.back());
+    }
+    std::printf("\n");
     std::fflush(stdout);
   }
-  std::printf("median: every step %.3f of none, exporting %.3f of that\n", median(ratios), median(export_ratios));
+  std::printf("median: every step %.3f of none", median(ratios));
+  if (!export_ratios.empty()) std::printf(", exporting %.3f of that", median(export_ratios));
+  std::printf("\n");
 }
 
 int bench(const Settings& settings) {
@@ -65,8 +89,10 @@ int bench(const Settings& settings) {
   options.flush_delay_ms = settings.integer("flush_delay_ms", 0);
   options.export_steps = 1;  // the budgets have room for exports
   const PlanReport plan = run_plan(options);
-  compare("all optimizer state on disk", options, plan.min_memory_bytes + 64 * mib, settings);
-  compare("everything in memory", options, plan.in_memory_bytes + 64 * mib, settings);
+  const std::string where = settings.text("where", "");
+  if (where != "memory")
+    compare("all optimizer state on disk", options, plan.min_memory_bytes + 64 * mib, settings);
+  if (where != "disk") compare("everything in memory", options, plan.in_memory_bytes + 64 * mib, settings);
   return 0;
 }
 
