@@ -1,14 +1,9 @@
 #include "telemetry/metrics.h"
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <string_view>
 
@@ -131,27 +126,10 @@ std::int64_t step_of_record(std::string_view line) {
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t keep_steps)
-    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-  if (descriptor_ < 0) throw DeviceError("{}: cannot be written ({})", path_.string(), std::strerror(errno));
-  struct stat file = {};
-  const bool holds_records = ::fstat(descriptor_, &file) == 0 && S_ISREG(file.st_mode) && file.st_size > 0;
-  if (holds_records && ::ftruncate(descriptor_, bytes_through(path_, keep_steps)) != 0)
-    throw DeviceError("{}: cannot be cut ({})", path_.string(), std::strerror(errno));
+    : file_(path, AppendedFile::Begin::any_file) {
+  if (file_.bytes().value_or(0) > 0) file_.cut(bytes_through(path, keep_steps));
 }
 
-MetricsFile::~MetricsFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-void MetricsFile::write(const StepRecord& record) {
-  const std::string line = json_of(record) + '\n';
-  std::string_view rest = line;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw DeviceError("{}: writing failed ({})", path_.string(), std::strerror(errno));
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
+void MetricsFile::write(const StepRecord& record) { file_.append(json_of(record) + '\n'); }
 
 }  // namespace spillway

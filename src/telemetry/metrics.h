@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "telemetry/appended_file.h"
 #include "telemetry/record.h"
 
 namespace spillway {
@@ -17,21 +18,17 @@ std::string json_of(const StepRecord& record);
 // The step of a line of the file, or 0 when it is no whole record.
 std::int64_t step_of_record(std::string_view line);
 
-// Move-only owner of the file. Each line is handed to the system before write returns.
+// Owner of the file. Each line is handed to the system before write returns.
 class MetricsFile {
  public:
   // Makes the file, or keeps of what it holds the records up to step `keep_steps`; a record that is torn, or that does
   // not follow the one before, ends what is kept. Throws DeviceError.
   explicit MetricsFile(const std::filesystem::path& path, std::int64_t keep_steps = 0);
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
-  ~MetricsFile();
 
   void write(const StepRecord& record);  // throws DeviceError
 
  private:
-  std::filesystem::path path_;
-  int descriptor_ = -1;
+  AppendedFile file_;
 };
 
 }  // namespace spillway

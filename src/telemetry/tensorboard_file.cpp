@@ -1,14 +1,11 @@
 #include "telemetry/tensorboard_file.h"
 
-#include <fcntl.h>
 #include <tensorboard.pb.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 
 #include "base/error.h"
 #include "telemetry/crc32c.h"
@@ -44,6 +41,14 @@ std::int64_t next_name_seconds(const fs::path& directory) {
 std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+// Of a new file in this directory, which is made if need be.
+fs::path new_name(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw DeviceError("{}: cannot be made ({})", directory.string(), error.message());
+  return directory / fmt::format("{}{:010}.{}.{}.0", name_prefix, next_name_seconds(directory), host_name(), getpid());
 }
 
 template <typename Integer>
@@ -86,13 +91,8 @@ std::string tensorboard_record(const std::string& bytes) {
   return record;
 }
 
-TensorBoardFile::TensorBoardFile(const fs::path& directory, std::int64_t first_step) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) throw DeviceError("{}: cannot be made ({})", directory.string(), error.message());
-  path_ = directory / fmt::format("{}{:010}.{}.{}.0", name_prefix, next_name_seconds(directory), host_name(), getpid());
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw DeviceError("{}: cannot be written ({})", path_.string(), std::strerror(errno));
+TensorBoardFile::TensorBoardFile(const fs::path& directory, std::int64_t first_step)
+    : file_(new_name(directory), AppendedFile::Begin::new_file) {
   Message version;
   version.set_wall_time(wall_seconds());
   version.set_file_version("brain.Event:2");  // from this version on a session's start takes steps back
@@ -100,11 +100,7 @@ TensorBoardFile::TensorBoardFile(const fs::path& directory, std::int64_t first_s
   start.set_wall_time(version.wall_time());
   start.set_step(first_step);
   start.mutable_session_log()->set_status(SessionLog::START);
-  append(tensorboard_record(version.SerializeAsString()) + tensorboard_record(start.SerializeAsString()));
-}
-
-TensorBoardFile::~TensorBoardFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  file_.append(tensorboard_record(version.SerializeAsString()) + tensorboard_record(start.SerializeAsString()));
 }
 
 void TensorBoardFile::write(const StepRecord& r) {
@@ -125,17 +121,7 @@ void TensorBoardFile::write(const StepRecord& r) {
     scalars.add<WaitCause>("wait", "seconds", r.totals->wait_seconds);
     scalars.add<MemoryTag>("memory", "bytes", r.totals->memory_bytes);
   }
-  append(scalars.record());
-}
-
-void TensorBoardFile::append(const std::string& bytes) {
-  std::string_view rest = bytes;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw DeviceError("{}: writing failed ({})", path_.string(), std::strerror(errno));
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
+  file_.append(scalars.record());
 }
 
 }  // namespace spillway

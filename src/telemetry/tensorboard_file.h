@@ -6,29 +6,24 @@
 #include <filesystem>
 #include <string>
 
+#include "telemetry/appended_file.h"
 #include "telemetry/record.h"
 
 namespace spillway {
 
-// Move-only owner of one file. Each step's events are handed to the system before write returns.
+// Owner of one file. Each step's events are handed to the system before write returns.
 class TensorBoardFile {
  public:
   // Makes the directory and a new file in it, named so that TensorBoard reads it after all others there. What those
   // have from `first_step` on no longer counts: the file says that a session starts there. Throws DeviceError.
   TensorBoardFile(const std::filesystem::path& directory, std::int64_t first_step);
-  TensorBoardFile(const TensorBoardFile&) = delete;
-  TensorBoardFile& operator=(const TensorBoardFile&) = delete;
-  ~TensorBoardFile();
 
   void write(const StepRecord& record);  // throws DeviceError
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
 
  private:
-  void append(const std::string& bytes);
-
-  std::filesystem::path path_;
-  int descriptor_ = -1;
+  AppendedFile file_;
 };
 
 // One record: length, masked CRC of the length, the bytes, masked CRC of the bytes; all little-endian.
