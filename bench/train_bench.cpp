@@ -1,7 +1,7 @@
 // tokens/s of training from random weights, in memory and at a share of that memory, alternated in one run with the
 // machine's own limits beside each round.
 //   train_bench [preset=gpt2-124m] [micro_batches=4] [share=0.25] [rounds=5] [steps=3] [clip=0] [clip_mode=auto]
-//     [dtype=auto] [dir=bench-data]
+//     [dtype=auto] [overlap=1] [dir=bench-data]
 #include <cstdio>
 #include <filesystem>
 #include <string>

@@ -76,6 +76,7 @@ TrainOptions random_training(const Settings& settings, const std::filesystem::pa
   options.max_steps = settings.integer("steps", 3);
   options.max_grad_norm = settings.real("clip", 0);
   options.save_steps = settings.integer("save_steps", -1);  // checkpoint_bench has the cost of commits
+  options.overlap_steps = settings.integer("overlap", 1) != 0;
   options.clip_mode = settings.text("clip_mode", "auto");
   return options;
 }

@@ -116,6 +116,7 @@ RunReport Executor::run(const Plan& plan) {
     wait_until_idle();
   }
   throw_failure();
+  if (!options_.overlap) drain();
   events_.end(*following);
   report.seconds = seconds_since(start);
   return report;

@@ -32,6 +32,7 @@ struct ExecutorOptions {
   std::vector<std::filesystem::path> spill_dirs;  // used when a plan needs slots
   std::vector<double> spill_shares = {};          // of the slots, by directory; empty: even
   std::shared_ptr<SlotStore> slots = {};          // instead of one that the executor makes; not attached yet
+  bool overlap = true;                            // a run returns while moves of its tail are under way
   bool verify_reads = false;                      // check what is read of state against what was written
   // At the commit of a plan: the slots that hold the versions of its step, those of state that is not committed left
   // out, each held once for the callee, who releases them. On the disk thread, so it must be brief; of a speculated run

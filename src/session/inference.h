@@ -5,7 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "session/setup.h"
+#include "executor/executor.h"
+#include "executor/kernel_table.h"
+#include "formats/hf_config.h"
+#include "formats/safetensors.h"
+#include "model/programs.h"
+#include "session/model_files.h"
+#include "session/planned_programs.h"
+#include "session/run_choices.h"
 
 namespace spillway {
 

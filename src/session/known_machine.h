@@ -7,7 +7,7 @@
 
 #include "executor/kernel_table.h"
 #include "machine/rates.h"
-#include "session/setup.h"
+#include "session/run_choices.h"
 
 namespace spillway {
 

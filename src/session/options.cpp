@@ -152,6 +152,7 @@ std::vector<Option> options_of(TrainOptions& o) {
   rows.push_back({"policy", hidden, "what gives way in memory: auto, farthest, everything-on-disk, lru or lifetime",
                   &o.policy, one_of({"auto", "farthest", "everything-on-disk", "lru", "lifetime"})});
   rows.push_back({"allow_uring", hidden, "use io_uring where the kernel has it", &o.allow_uring});
+  rows.push_back({"overlap_steps", hidden, "begin a step while moves of the one before go on", &o.overlap_steps});
   rows.push_back({"huge_pages", hidden, "ask for huge pages", &o.huge_pages});
   rows.push_back({"poison", hidden, "fill memory with NaN before use", &o.poison});
   rows.push_back({"delay_seed", hidden, "random delays in the lanes; 0: none", &o.delay_seed, at_least(0)});

@@ -71,6 +71,7 @@ struct TrainOptions {
   std::int64_t tile_elements = 0;          // 0: Cut's default; this one changes the Program and so the bits
   std::string policy = "auto";             // what gives way, and what is read ahead; see plan/policy.h
   bool allow_uring = true;
+  bool overlap_steps = true;  // a step may begin while moves of the one before go on
   bool huge_pages = true;
   bool poison = false;              // fill pages with NaN before use
   std::int64_t delay_seed = 0;      // 0: no random delays in the lanes

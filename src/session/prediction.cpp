@@ -40,23 +40,21 @@ double tokens_per_second_with(const TrainOptions& options, const KnownMachine& m
   const TrainingSetup setup(options);
   if (!setup.planned.fits()) return 0;
   const StepRates rates = step_rates(*setup.planned.programs.front(), machine.rates, machine.disk);
-  return tokens_per_second(setup.shape,
-                           simulate_steady(setup.planned.plans.front(), setup.planned.layout, rates).seconds);
+  return tokens_per_second(setup.shape, setup.simulated(setup.planned.plans.front(), rates).seconds);
 }
 
 // What else could be bought or asked for, with tokens a second against those of the plan.
 std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& machine, const StepRates& rates,
                              double step_seconds) {
   const Plan& plan = setup.planned.plans.front();
-  const Layout& layout = setup.planned.layout;
   std::vector<Lever> levers;
   StepRates other = rates;
   for (double& seconds : other.op_seconds) seconds /= 2;
-  levers.push_back({"twice the compute", step_seconds / simulate_steady(plan, layout, other).seconds});
+  levers.push_back({"twice the compute", step_seconds / setup.simulated(plan, other).seconds});
   if (plan.traffic.read_bytes + plan.traffic.write_bytes == 0) return levers;
   other = rates;
   double_disk(other);
-  levers.push_back({"a second disk", step_seconds / simulate_steady(plan, layout, other).seconds});
+  levers.push_back({"a second disk", step_seconds / setup.simulated(plan, other).seconds});
   const double now = tokens_per_second(setup.shape, step_seconds);
   TrainOptions options = setup.options;
   options.memory_bytes = setup.choices.budget_bytes;
@@ -156,10 +154,9 @@ std::vector<MemoryRow> memory_of(const TrainingSetup& setup) {
 
 StepPrediction predict_step(const TrainingSetup& setup, const KnownMachine& machine) {
   const Plan& plan = setup.planned.plans.front();
-  const Layout& layout = setup.planned.layout;
   const Program& program = *setup.planned.programs.front();
   const StepRates rates = step_rates(program, machine.rates, machine.disk);
-  const Timeline timeline = simulate_steady(plan, layout, rates);
+  const Timeline timeline = setup.simulated(plan, rates);
   if (!setup.options.trace.empty()) write_predicted_trace(setup, timeline);
   StepPrediction prediction;
   prediction.step_seconds = timeline.seconds;

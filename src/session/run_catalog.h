@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "session/setup.h"
+#include "session/planned_programs.h"
 #include "sim/simulate.h"
 #include "telemetry/catalog.h"
 #include "telemetry/event_recorder.h"

@@ -1,15 +1,9 @@
 #include "session/setup.h"
 
-#include <malloc.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "device/memory_info.h"
-#include "ops/matmul/matmul.h"
 #include "session/known_machine.h"
 #include "sim/awaited.h"
 #include "sim/op_rates.h"
@@ -17,23 +11,6 @@
 
 namespace spillway {
 namespace {
-
-// Measured on the release build with gpt2-124m and tinyllama-1.1b shapes, then rounded up by a third or more. The
-// process: code, libraries and allocator before anything is recorded (12 MiB).
-constexpr std::int64_t process_bytes = 16 * mib;
-constexpr std::int64_t bytes_per_thread = 256 * kib;  // touched stack
-constexpr std::int64_t bytes_per_product = 64 * kib;  // 44 KiB: code that oneDNN generates
-constexpr std::int64_t bytes_per_kernel = 4 * kib;
-constexpr std::int64_t bytes_per_op = 800;  // 580 B with its values, in Program, layout, plan and executor
-constexpr std::int64_t bytes_per_value = 64;
-constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer leaves behind in the allocator
-constexpr std::int64_t watch_bytes_per_op = 300;       // its part of the catalog
-constexpr std::int64_t staging_bytes_per_element = 9;  // a piece on its way between a file and the state
-
-std::int64_t default_budget_bytes() {
-  const std::int64_t free_bytes = available_memory_bytes();
-  return free_bytes - std::max(free_bytes / 10, 256 * mib);
-}
 
 std::int64_t sequence_length_of(const TrainOptions& options, const ModelConfig& config) {
   const std::int64_t most = config.max_position_embeddings;
@@ -88,194 +65,6 @@ std::int64_t export_staging_bytes(const State& state) {
 }
 
 }  // namespace
-
-RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t memory_bytes,
-                  const std::vector<std::string>& spill_dir, const std::filesystem::path& default_spill_dir,
-                  std::vector<std::string>& notes) {
-  bound_allocator();
-  clear_numeric_environment(notes);
-  RunChoices choices;
-  if (dtype == "auto") {
-    choices.dtype = matmul_has_bf16() ? DType::bf16 : DType::f32;
-    notes.push_back(fmt::format("dtype auto is {} on this processor", name_of(choices.dtype)));
-  } else {
-    choices.dtype = dtype == "bf16" ? DType::bf16 : DType::f32;
-  }
-  choices.threads = static_cast<int>(threads > 0 ? threads : processor_info().cpus);
-  choices.budget_bytes = memory_bytes;
-  if (memory_bytes == 0) {
-    choices.budget_bytes = default_budget_bytes();
-    notes.push_back(fmt::format("memory is {}, what is free less a margin", format_bytes(choices.budget_bytes)));
-  }
-  for (const std::string& dir : spill_dir) choices.spill_dirs.emplace_back(dir);
-  if (choices.spill_dirs.empty()) choices.spill_dirs.push_back(default_spill_dir);
-  return choices;
-}
-
-std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
-                             int threads, std::int64_t vocab_size) {
-  std::int64_t largest_piece = 0;
-  for (const Piece& piece : state.pieces()) {
-    if (!state.tensor(piece.tensor).committed) continue;  // neither loaded nor saved
-    largest_piece = std::max(largest_piece, (piece.row_end - piece.row_begin) * state.tensor(piece.tensor).cols);
-  }
-  std::int64_t bytes = process_bytes + largest_piece * staging_bytes_per_element + vocab_size * bytes_per_token;
-  bytes += static_cast<std::int64_t>(kernels.size()) * bytes_per_kernel;
-  bytes += kernels.compiled_products() * bytes_per_product;
-  bytes += threads * (bytes_per_thread + round_up(kernels.scratch_bytes(), 4096));
-  for (const Program* program : programs) {
-    bytes += static_cast<std::int64_t>(program->ops.size()) * bytes_per_op;
-    bytes += static_cast<std::int64_t>(program->values.size()) * bytes_per_value;
-    bytes += HostValues::bytes_of(*program);
-  }
-  return round_up(bytes, mib);
-}
-
-RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices) {
-  std::int64_t ops = 0;
-  for (const Program* program : programs) ops = std::max(ops, std::ssize(program->ops));
-  return ring_capacities_for(ops, choices.ring_steps);
-}
-
-// The flight record, which is mapped, and the catalog, with the text that is made of it.
-static std::int64_t watch_bytes_for(std::span<const Program* const> programs, const RunChoices& choices) {
-  std::int64_t ops = 0;
-  for (const Program* program : programs) ops += std::ssize(program->ops);
-  return round_up(ring_bytes_for(rings_for(programs, choices)) + ops * watch_bytes_per_op, mib);
-}
-
-// Counted wherever steps may commit, so that the smallest budget does not depend on how they do.
-static std::int64_t second_plan_bytes_for(const Program& program) {
-  return round_up(std::ssize(program.ops) * bytes_per_op, mib);
-}
-
-std::int64_t PlannedPrograms::peak_memory_bytes() const {
-  return fits() ? machine.fixed_bytes + plans.front().pages * layout.page_bytes : 0;
-}
-
-static std::vector<bool> bundles_of(const std::vector<PieceId>& pieces, const Layout& layout) {
-  std::vector<bool> bundles(layout.bundles.size(), false);
-  for (const PieceId piece : pieces) bundles[index_of(layout.piece_places[index_of(piece)].bundle)] = true;
-  return bundles;
-}
-
-std::int32_t PlannedPrograms::plan_of(std::int32_t program, bool commits) const {
-  const std::int32_t plan = committing[static_cast<std::size_t>(program)];
-  SPILLWAY_CHECK(!commits || plan >= 0, "no plan of program {} commits", program);
-  return commits ? plan : program;
-}
-
-bool PlannedPrograms::commits(std::int32_t plan) const {
-  return committing[static_cast<std::size_t>(plans[static_cast<std::size_t>(plan)].program)] == plan;
-}
-
-static std::size_t owner_of(const PlanLinks& links, std::size_t program) {
-  return program < links.boundaries.size() ? static_cast<std::size_t>(links.boundaries[program]) : 0;
-}
-
-static bool may_commit(const PlanLinks& links, std::size_t program) {
-  return program < links.commits.size() && links.commits[program];
-}
-
-// Another plan of a Program; `commits`: one that commits, if the Program may. A second plan of a Program begins and
-// ends at the boundary of the first one.
-static void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const RunChoices& choices,
-                     const PlanLinks& links, bool commits) {
-  const std::size_t owner = owner_of(links, program);
-  const bool is_second = planned.plans.size() > program;
-  const bool speculates = links.speculative == static_cast<std::int32_t>(program);
-  Residents boundary;
-  const std::vector<bool> speculated = bundles_of(links.speculated, planned.layout);
-  const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
-  PlanRequest request;
-  request.policy = choices.policy;
-  request.pinned = &pinned;
-  request.commits = commits && may_commit(links, program);
-  if (request.commits) planned.committing[program] = static_cast<std::int32_t>(planned.plans.size());
-  if (owner != program || is_second) {
-    boundary = residents_of(planned.plans[owner]);
-    request.entry = &boundary;
-  }
-  if (speculates) request.clean = &speculated;
-  planned.plans.push_back(make_plan(planned.layout, static_cast<std::int32_t>(program), pages, request));
-  Plan& plan = planned.plans.back();
-  for (std::size_t b = 0; speculates && b < speculated.size(); ++b) {
-    if (speculated[b]) plan.held_slots += planned.layout.pages_of(static_cast<BundleId>(b));
-  }
-  const std::string broken = verify(plan, planned.layout, *planned.programs[program]);
-  SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not hold: {}", program, broken);
-}
-
-PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
-                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
-                              const PlanLinks& links) {
-  PlannedPrograms planned;
-  planned.programs = std::move(programs);
-  planned.committing.assign(planned.programs.size(), -1);
-  for (const Program* program : planned.programs) kernels.make_all(*program);
-  planned.layout = lay_out(planned.programs, state, page_bytes);
-  Machine& machine = planned.machine;
-  machine.budget_bytes = choices.budget_bytes;
-  machine.fixed_bytes = fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size);
-  if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
-  for (std::size_t p = 0; p < planned.programs.size() && choices.commits != Commits::none; ++p) {
-    if (may_commit(links, p)) machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
-  }
-  machine.fixed_bytes += choices.reserved_bytes;
-  machine.page_bytes = planned.layout.page_bytes;
-  const std::int64_t smallest = smallest_pages(planned.layout);
-  std::int64_t in_memory = 0;
-  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    in_memory = std::max(in_memory, in_memory_pages(planned.layout, static_cast<std::int32_t>(p)));
-  }
-  planned.min_memory_bytes = round_up(machine.fixed_bytes + smallest * machine.page_bytes, mib);
-  planned.in_memory_bytes = round_up(machine.fixed_bytes + in_memory * machine.page_bytes, mib);
-  const std::int64_t pages = std::min(machine.pages(), in_memory);
-  if (pages < smallest) return planned;
-  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
-  }
-  return planned;
-}
-
-DiskWrites disk_writes(const Plan& plan, const Layout& layout) {
-  DiskWrites writes;
-  for (const Instr& instr : plan.instrs) {
-    if (instr.kind != Instr::Kind::write) continue;
-    const Bundle& bundle = layout.bundles[index_of(plan.stays[index_of(instr.stays.front())].bundle)];
-    (bundle.state ? writes.state_bytes : writes.local_bytes) += bundle.bytes;
-  }
-  return writes;
-}
-
-std::string refusal(const PlannedPrograms& planned, std::string_view advice) {
-  return fmt::format("{} is too small; the smallest budget that works is {}; give that much{}",
-                     format_bytes(planned.machine.budget_bytes), format_budget(planned.min_memory_bytes), advice);
-}
-
-void require_fit(const PlannedPrograms& planned, std::string_view advice) {
-  if (!planned.fits()) throw DoesNotFit("memory: {}", refusal(planned, advice));
-}
-
-void check_fixed_memory(const PlannedPrograms& planned) {
-  malloc_trim(0);
-  const std::int64_t wanted = rss_bytes() + planned.plans.front().pages * planned.layout.page_bytes;
-  if (wanted <= planned.machine.budget_bytes || is_instrumented()) return;
-  throw DoesNotFit("memory: {} would be resident, {} more than was planned for; give {}", format_bytes(wanted),
-                   format_bytes(wanted - planned.machine.budget_bytes), format_budget(wanted));
-}
-
-void clear_numeric_environment(std::vector<std::string>& notes) {
-  std::vector<std::string> names;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    if (text.starts_with("DNNL_") || text.starts_with("ONEDNN_")) names.emplace_back(text.substr(0, text.find('=')));
-  }
-  for (const std::string& name : names) {
-    unsetenv(name.c_str());
-    notes.push_back(fmt::format("{} is set and would change numbers; it is ignored", name));
-  }
-}
 
 TrainingSetup::TrainingSetup(const TrainOptions& given)
     : options(given),
@@ -352,11 +141,14 @@ std::vector<PieceId> TrainingSetup::pieces_to_pin(double share) const {
   return pieces;
 }
 
+Timeline TrainingSetup::simulated(const Plan& plan, const StepRates& rates) const {
+  return options.overlap_steps ? simulate_steady(plan, planned.layout, rates) : simulate(plan, planned.layout, rates);
+}
+
 // A step by the first plan, in virtual time.
 Timeline TrainingSetup::timeline() const {
   const KnownMachine machine = recall_machine(options.machine, choices, planned.layout.page_bytes);
-  return simulate_steady(planned.plans.front(), planned.layout,
-                         step_rates(*planned.programs.front(), machine.rates, machine.disk));
+  return simulated(planned.plans.front(), step_rates(*planned.programs.front(), machine.rates, machine.disk));
 }
 
 // What a commit writes that this plan does not: state that stays in memory.
@@ -389,7 +181,7 @@ void TrainingSetup::plan_commits() {
   }
   const PlanLinks how = links();
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    if (may_commit(how, p)) add_plan(planned, p, planned.plans.front().pages, choices, how, true);
+    if (how.may_commit(p)) add_plan(planned, p, planned.plans.front().pages, choices, how, true);
   }
 }
 

@@ -197,6 +197,7 @@ class TrainingRun {
     execution.threads = setup_.choices.threads;
     execution.spill_dirs = setup_.choices.spill_dirs;
     execution.poison = options_.poison;
+    execution.overlap = options_.overlap_steps;
     execution.huge_pages = options_.huge_pages;
     execution.delay_seed = static_cast<std::uint64_t>(options_.delay_seed);
     execution.spill_shares = spill.shares;
@@ -263,8 +264,7 @@ class TrainingRun {
       const Program& program = setup_.steps.steps[s].program;
       const bool spills = step.traffic.read_bytes + step.traffic.write_bytes > 0;
       if (options_.machine.empty() && !is_known(program, machine, spills)) continue;
-      const Timeline timeline =
-          simulate_steady(step, setup_.planned.layout, step_rates(program, machine.rates, machine.disk));
+      const Timeline timeline = setup_.simulated(step, step_rates(program, machine.rates, machine.disk));
       catalog.plans[p].predicted_seconds = timeline.seconds;
       catalog.plans[p].lower_bound_seconds = timeline.lower_bound_seconds();
     }

@@ -180,6 +180,9 @@ TEST_P(SameBits, InHostileSettings) {
   TrainOptions no_uring = tight;
   no_uring.allow_uring = false;
   expect_same(no_uring, expected, "without io_uring");
+  TrainOptions at_rest = tight;
+  at_rest.overlap_steps = false;
+  expect_same(at_rest, expected, "each step brought to rest");
   TrainOptions plain_pages = options_;
   plain_pages.huge_pages = false;
   plain_pages.page_size_bytes = 2 << 20;

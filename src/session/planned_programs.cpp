@@ -1,0 +1,178 @@
+#include "session/planned_programs.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "device/memory_info.h"
+
+namespace spillway {
+namespace {
+
+// Measured on the release build with gpt2-124m and tinyllama-1.1b shapes, then rounded up by a third or more. The
+// process: code, libraries and allocator before anything is recorded (12 MiB).
+constexpr std::int64_t process_bytes = 16 * mib;
+constexpr std::int64_t bytes_per_thread = 256 * kib;  // touched stack
+constexpr std::int64_t bytes_per_product = 64 * kib;  // 44 KiB: code that oneDNN generates
+constexpr std::int64_t bytes_per_kernel = 4 * kib;
+constexpr std::int64_t bytes_per_op = 800;  // 580 B with its values, in Program, layout, plan and executor
+constexpr std::int64_t bytes_per_value = 64;
+constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer leaves behind in the allocator
+constexpr std::int64_t watch_bytes_per_op = 300;       // its part of the catalog
+constexpr std::int64_t staging_bytes_per_element = 9;  // a piece on its way between a file and the state
+
+// What of the budget is not pages, for these Programs: a function of them alone, so that `plan` and the run agree.
+std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
+                             int threads, std::int64_t vocab_size) {
+  std::int64_t largest_piece = 0;
+  for (const Piece& piece : state.pieces()) {
+    if (!state.tensor(piece.tensor).committed) continue;  // neither loaded nor saved
+    largest_piece = std::max(largest_piece, (piece.row_end - piece.row_begin) * state.tensor(piece.tensor).cols);
+  }
+  std::int64_t bytes = process_bytes + largest_piece * staging_bytes_per_element + vocab_size * bytes_per_token;
+  bytes += static_cast<std::int64_t>(kernels.size()) * bytes_per_kernel;
+  bytes += kernels.compiled_products() * bytes_per_product;
+  bytes += threads * (bytes_per_thread + round_up(kernels.scratch_bytes(), 4096));
+  for (const Program* program : programs) {
+    bytes += static_cast<std::int64_t>(program->ops.size()) * bytes_per_op;
+    bytes += static_cast<std::int64_t>(program->values.size()) * bytes_per_value;
+    bytes += HostValues::bytes_of(*program);
+  }
+  return round_up(bytes, mib);
+}
+
+// The flight record, which is mapped, and the catalog, with the text that is made of it.
+std::int64_t watch_bytes_for(std::span<const Program* const> programs, const RunChoices& choices) {
+  std::int64_t ops = 0;
+  for (const Program* program : programs) ops += std::ssize(program->ops);
+  return round_up(ring_bytes_for(rings_for(programs, choices)) + ops * watch_bytes_per_op, mib);
+}
+
+// Counted wherever steps may commit, so that the smallest budget does not depend on how they do.
+std::int64_t second_plan_bytes_for(const Program& program) {
+  return round_up(std::ssize(program.ops) * bytes_per_op, mib);
+}
+
+std::vector<bool> bundles_of(const std::vector<PieceId>& pieces, const Layout& layout) {
+  std::vector<bool> bundles(layout.bundles.size(), false);
+  for (const PieceId piece : pieces) bundles[index_of(layout.piece_places[index_of(piece)].bundle)] = true;
+  return bundles;
+}
+
+std::size_t owner_of(const PlanLinks& links, std::size_t program) {
+  return program < links.boundaries.size() ? static_cast<std::size_t>(links.boundaries[program]) : 0;
+}
+
+}  // namespace
+
+RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices) {
+  std::int64_t ops = 0;
+  for (const Program* program : programs) ops = std::max(ops, std::ssize(program->ops));
+  return ring_capacities_for(ops, choices.ring_steps);
+}
+
+std::int64_t PlannedPrograms::peak_memory_bytes() const {
+  return fits() ? machine.fixed_bytes + plans.front().pages * layout.page_bytes : 0;
+}
+
+std::int32_t PlannedPrograms::plan_of(std::int32_t program, bool commits) const {
+  const std::int32_t plan = committing[static_cast<std::size_t>(program)];
+  SPILLWAY_CHECK(!commits || plan >= 0, "no plan of program {} commits", program);
+  return commits ? plan : program;
+}
+
+bool PlannedPrograms::commits(std::int32_t plan) const {
+  return committing[static_cast<std::size_t>(plans[static_cast<std::size_t>(plan)].program)] == plan;
+}
+
+bool PlanLinks::may_commit(std::size_t program) const { return program < commits.size() && commits[program]; }
+
+void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const RunChoices& choices,
+              const PlanLinks& links, bool commits) {
+  const std::size_t owner = owner_of(links, program);
+  const bool is_second = planned.plans.size() > program;
+  const bool speculates = links.speculative == static_cast<std::int32_t>(program);
+  Residents boundary;
+  const std::vector<bool> speculated = bundles_of(links.speculated, planned.layout);
+  const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
+  PlanRequest request;
+  request.policy = choices.policy;
+  request.pinned = &pinned;
+  request.commits = commits && links.may_commit(program);
+  if (request.commits) planned.committing[program] = static_cast<std::int32_t>(planned.plans.size());
+  if (owner != program || is_second) {
+    boundary = residents_of(planned.plans[owner]);
+    request.entry = &boundary;
+  }
+  if (speculates) request.clean = &speculated;
+  planned.plans.push_back(make_plan(planned.layout, static_cast<std::int32_t>(program), pages, request));
+  Plan& plan = planned.plans.back();
+  for (std::size_t b = 0; speculates && b < speculated.size(); ++b) {
+    if (speculated[b]) plan.held_slots += planned.layout.pages_of(static_cast<BundleId>(b));
+  }
+  const std::string broken = verify(plan, planned.layout, *planned.programs[program]);
+  SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not hold: {}", program, broken);
+}
+
+PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
+                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
+                              const PlanLinks& links) {
+  PlannedPrograms planned;
+  planned.programs = std::move(programs);
+  planned.committing.assign(planned.programs.size(), -1);
+  for (const Program* program : planned.programs) kernels.make_all(*program);
+  planned.layout = lay_out(planned.programs, state, page_bytes);
+  Machine& machine = planned.machine;
+  machine.budget_bytes = choices.budget_bytes;
+  machine.fixed_bytes = fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size);
+  if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
+  for (std::size_t p = 0; p < planned.programs.size() && choices.commits != Commits::none; ++p) {
+    if (links.may_commit(p)) machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
+  }
+  machine.fixed_bytes += choices.reserved_bytes;
+  machine.page_bytes = planned.layout.page_bytes;
+  const std::int64_t smallest = smallest_pages(planned.layout);
+  std::int64_t in_memory = 0;
+  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
+    in_memory = std::max(in_memory, in_memory_pages(planned.layout, static_cast<std::int32_t>(p)));
+  }
+  planned.min_memory_bytes = round_up(machine.fixed_bytes + smallest * machine.page_bytes, mib);
+  planned.in_memory_bytes = round_up(machine.fixed_bytes + in_memory * machine.page_bytes, mib);
+  const std::int64_t pages = std::min(machine.pages(), in_memory);
+  if (pages < smallest) return planned;
+  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
+    add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
+  }
+  return planned;
+}
+
+DiskWrites disk_writes(const Plan& plan, const Layout& layout) {
+  DiskWrites writes;
+  for (const Instr& instr : plan.instrs) {
+    if (instr.kind != Instr::Kind::write) continue;
+    const Bundle& bundle = layout.bundles[index_of(plan.stays[index_of(instr.stays.front())].bundle)];
+    (bundle.state ? writes.state_bytes : writes.local_bytes) += bundle.bytes;
+  }
+  return writes;
+}
+
+std::string refusal(const PlannedPrograms& planned, std::string_view advice) {
+  return fmt::format("{} is too small; the smallest budget that works is {}; give that much{}",
+                     format_bytes(planned.machine.budget_bytes), format_budget(planned.min_memory_bytes), advice);
+}
+
+void require_fit(const PlannedPrograms& planned, std::string_view advice) {
+  if (!planned.fits()) throw DoesNotFit("memory: {}", refusal(planned, advice));
+}
+
+void check_fixed_memory(const PlannedPrograms& planned) {
+  malloc_trim(0);
+  const std::int64_t wanted = rss_bytes() + planned.plans.front().pages * planned.layout.page_bytes;
+  if (wanted <= planned.machine.budget_bytes || is_instrumented()) return;
+  throw DoesNotFit("memory: {} would be resident, {} more than was planned for; give {}", format_bytes(wanted),
+                   format_bytes(wanted - planned.machine.budget_bytes), format_budget(wanted));
+}
+
+}  // namespace spillway

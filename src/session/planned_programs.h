@@ -1,0 +1,75 @@
+// Programs over one State, laid out and planned for one budget, and what beside their pages the budget must hold.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "executor/kernel_table.h"
+#include "machine/machine.h"
+#include "plan/plan.h"
+#include "session/run_choices.h"
+#include "telemetry/event_recorder.h"
+
+namespace spillway {
+
+// The rings for these Programs' events.
+RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices);
+
+// Programs over one State, laid out and planned for one budget. Plans are in the order of the Programs; where only some
+// steps commit, further plans of the Programs that may end a step follow, which commit.
+struct PlannedPrograms {
+  std::vector<const Program*> programs;
+  Layout layout;
+  Machine machine;
+  std::int64_t min_memory_bytes = 0;
+  std::int64_t in_memory_bytes = 0;
+  std::vector<Plan> plans;  // empty when the budget is too small
+  // By Program: its plan that commits, the only one where each run of it does; -1: none.
+  std::vector<std::int32_t> committing;
+
+  bool fits() const { return !plans.empty(); }
+  // The index of the plan to run a Program by. A Program may commit though that is not asked for, where all runs do.
+  std::int32_t plan_of(std::int32_t program, bool commits) const;
+  bool commits(std::int32_t plan) const;
+  std::int64_t peak_memory_bytes() const;
+};
+
+// How plans hang together. By default the first Program settles a boundary for all.
+struct PlanLinks {
+  std::vector<std::int32_t> boundaries = {};  // by Program: whose boundary it shares; an earlier one, or its own
+  std::int32_t speculative = -1;              // the Program that may be taken back
+  std::vector<PieceId> speculated = {};       // what then goes back: clean before and after, old versions stand
+  std::vector<bool> commits = {};             // by Program: its end is the end of a step, which may be committed
+
+  bool may_commit(std::size_t program) const;
+};
+
+PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
+                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
+                              const PlanLinks& links = {});
+
+// Another plan of a Program; `commits`: one that commits, if the Program may. A second plan of a Program begins and
+// ends at the boundary of the first one.
+void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const RunChoices& choices,
+              const PlanLinks& links, bool commits);
+
+// What a step writes to disk, by what outlives it and what does not: activations and gradients.
+struct DiskWrites {
+  std::int64_t state_bytes = 0;
+  std::int64_t local_bytes = 0;
+};
+DiskWrites disk_writes(const Plan& plan, const Layout& layout);
+
+// Why it does not fit, and what to do: the smallest budget, then `advice` (", or make … smaller").
+std::string refusal(const PlannedPrograms& planned, std::string_view advice);
+inline constexpr std::string_view training_advice = ", or make per_device_train_batch_size or max_seq_len smaller";
+
+void require_fit(const PlannedPrograms& planned, std::string_view advice);  // throws DoesNotFit with the refusal
+
+// Before the pages are taken: gives freed memory back and checks that what is resident leaves room for them.
+void check_fixed_memory(const PlannedPrograms& planned);
+
+}  // namespace spillway

@@ -1,0 +1,34 @@
+// How a verb runs: the choices that `auto` and 0 stand for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "plan/plan.h"
+
+namespace spillway {
+
+// How steps commit: not at all, some by a plan of their own, or all.
+enum class Commits : std::uint8_t { none, some, all };
+
+struct RunChoices {
+  DType dtype = DType::f32;
+  int threads = 1;
+  std::int64_t budget_bytes = 0;
+  std::vector<std::filesystem::path> spill_dirs;
+  std::int64_t ring_steps = 0;  // steps whose events the rings hold; 0: nothing is recorded
+  Policy policy = Policy::automatic;
+  std::vector<PieceId> pinned = {};  // their bundles, see PlanRequest
+  Commits commits = Commits::none;
+  std::int64_t reserved_bytes = 0;  // of the budget, for what goes on beside the Programs
+};
+
+// `notes` gains a sentence for each choice a user should know of.
+RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t memory_bytes,
+                  const std::vector<std::string>& spill_dir, const std::filesystem::path& default_spill_dir,
+                  std::vector<std::string>& notes);
+
+}  // namespace spillway
