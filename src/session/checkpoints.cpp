@@ -32,6 +32,8 @@ void RunCheckpoints::claim() {
   std::error_code error;
   if (std::filesystem::is_directory(output_dir(), error)) lock_ = FolderLock(output_dir());
   const std::vector<StoreRecord> records = read_store_records(output_dir());
+  if (setup_.options.resume_from_checkpoint != "none") finished_ = finished_run(output_dir());
+  if (finished_) return;
   claim_output(setup_.options, !records.empty());
   if (!lock_.held()) lock_ = FolderLock(output_dir());
   for (const StoreRecord& record : records) older_.push_back({record, nullptr, {}});
@@ -40,6 +42,15 @@ void RunCheckpoints::claim() {
     const bool noted = std::any_of(records.begin(), records.end(), [&](const auto& r) { return r.run == set.run; });
     if (!noted) remove_slot_set(set);
   }
+}
+
+void RunCheckpoints::tell_finished(const RunState& now, std::int64_t total_steps) {
+  require_same_run(*finished_, now, total_steps, output_dir());
+  const std::vector<StoreRecord> records = read_store_records(output_dir());
+  for (const StoreRecord& record : records) remove_store(record);
+  if (!records.empty()) write_store_records(output_dir(), {});
+  observer_.note(
+      fmt::format("the run in {} is finished: {} steps; nothing to do", output_dir().string(), finished_->step));
 }
 
 void RunCheckpoints::open_stores() {

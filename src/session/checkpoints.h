@@ -31,6 +31,12 @@ class RunCheckpoints {
 
   // Takes the output folder, and what commits an earlier run left. Throws UserError, also when another process has it.
   void claim();
+  // After claim: the folder holds the model of a run that finished. The caller reads the data and calls tell_finished;
+  // nothing else may follow.
+  bool holds_finished_run() const { return finished_.has_value(); }
+  // Tells the observer that `now`, with so many steps, is finished, and removes commits that a process left which was
+  // killed after it had written the model. Throws UserError when the finished run is another.
+  void tell_finished(const RunState& now, std::int64_t total_steps);
   // Looks for what to go on from, given what the run is. Tells the observer what was passed over, and why, and what has
   // changed. Throws UserError when the run may not go on from it.
   void find(const RunState& now);
@@ -94,6 +100,7 @@ class RunCheckpoints {
   TrainObserver& observer_;
   const SteadyClock::time_point started_ = SteadyClock::now();
   FolderLock lock_;
+  std::optional<RunState> finished_;
   std::unique_ptr<DiskCalls> slow_calls_;  // of flush_delay_ms; outlives the stores
 
   struct Opened {

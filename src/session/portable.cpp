@@ -136,6 +136,11 @@ void require_sound(const std::filesystem::path& folder) {
 
 std::string export_name(std::int64_t step) { return fmt::format("checkpoint-{}", step); }
 
+RunState read_run_state(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / run_state_name;
+  return parse_run_state(read_small_file(path, state_limit_bytes), path.string());
+}
+
 void write_export(StateSource& source, const ExportFrom& from, const RunState* run, const std::filesystem::path& to,
                   const WritePace& pace) {
   TemporaryFolder folder(std::filesystem::absolute(to));
@@ -161,8 +166,7 @@ std::int64_t export_bytes(const ExportFrom& from, bool with_optimizer) {
 
 PortableSource::PortableSource(const std::filesystem::path& folder, const Model& model)
     : checked_((require_sound(folder), true)),
-      run_(parse_run_state(read_small_file(folder / run_state_name, state_limit_bytes),
-                           (folder / run_state_name).string())),
+      run_(read_run_state(folder)),
       model_(model),
       folder_(folder),
       files_(folder_, model.config()),

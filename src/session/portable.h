@@ -17,6 +17,9 @@ std::string export_name(std::int64_t step);
 inline constexpr std::string_view run_state_name = "spillway_state.json";
 inline constexpr std::string_view optimizer_name = "optimizer.safetensors";
 
+// What a folder says of the run that made it. Throws UserError, naming the file, when it cannot be read.
+RunState read_run_state(const std::filesystem::path& folder);
+
 // What an export is made from, beside the tensors.
 struct ExportFrom {
   const Model& model;

@@ -38,15 +38,30 @@ std::int64_t step_of(const std::string& name) {
   return result.ec == std::errc{} && result.ptr == end ? step : -1;
 }
 
+bool of_a_run(const fs::path& dir) {  // its first files
+  return is_there(dir / "metrics.jsonl") || is_there(dir / store_record_name);
+}
+
+// The last file of a model to appear.
+bool has_whole_model(const fs::path& dir) {
+  return is_there(dir / "model.safetensors") || is_there(dir / "model.safetensors.index.json");
+}
+
+// Of a model whose index is missing, and whose run said that it was about to write it.
+bool is_shard_of_killed_run(const fs::path& dir, const std::string& name) {
+  return name.starts_with("model-") && is_there(dir / run_state_name) && !has_whole_model(dir);
+}
+
 // The first file of a finished model or, in a folder that is no run's, of anything that a model folder has.
 std::string in_the_way(const fs::path& dir) {
-  const bool of_a_run = is_there(dir / "metrics.jsonl") || is_there(dir / store_record_name);  // its first files
+  const bool ours = of_a_run(dir);
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
     const std::string kind = entry.path().extension().string();
+    if (ours && is_shard_of_killed_run(dir, name)) continue;
     if (kind == ".safetensors" || name == "model.safetensors.index.json") return name;
-    if (!of_a_run && (kind == ".json" || kind == ".jsonl" || kind == ".yaml" || kind == ".jinja")) return name;
+    if (!ours && (kind == ".json" || kind == ".jsonl" || kind == ".yaml" || kind == ".jinja")) return name;
   }
   return {};
 }
@@ -92,6 +107,33 @@ std::int64_t recorded_steps(const fs::path& output_dir) {
   std::int64_t records = 0;
   for (std::string line; std::getline(file, line) && !file.eof();) records += step_of_record(line) > 0 ? 1 : 0;
   return records;
+}
+
+std::optional<RunState> finished_run(const fs::path& output_dir) {
+  if (!of_a_run(output_dir) || !has_whole_model(output_dir) || !is_there(output_dir / run_state_name))
+    return std::nullopt;
+  return read_run_state(output_dir);
+}
+
+void require_same_run(const RunState& finished, const RunState& now, std::int64_t total_steps,
+                      const fs::path& output_dir) {
+  if (const std::string what = difference_of(finished, now); !what.empty())
+    throw UserError("output_dir: {} holds the finished model of another run: {}; name another directory, or remove it",
+                    output_dir.string(), what);
+  if (total_steps < finished.step)
+    throw UserError(
+        "max_steps: the run in {} is finished and has made {} steps, and {} are asked for; name another "
+        "output_dir",
+        output_dir.string(), finished.step, total_steps);
+  if (total_steps == finished.step) return;
+  const std::vector<ExportFolder> exports = exports_in(output_dir);
+  const auto full = std::find_if(exports.begin(), exports.end(), [](const ExportFolder& e) { return e.full; });
+  throw UserError(
+      "max_steps: the run in {} is finished and has made {} steps, and {} are asked for, but its optimizer state is "
+      "gone; name another output_dir, {}",
+      output_dir.string(), finished.step, total_steps,
+      full == exports.end() ? "and set export_steps to keep what a longer run can go on from"
+                            : fmt::format("with resume_from_checkpoint: {} to go on from there", full->path.string()));
 }
 
 void claim_output(const TrainOptions& options, bool has_store) {

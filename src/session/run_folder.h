@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "session/options.h"
+#include "session/run_state.h"
 
 namespace spillway {
 
@@ -43,6 +45,15 @@ std::vector<ExportFolder> exports_in(const std::filesystem::path& output_dir);
 
 // How many steps metrics.jsonl has whole records of; 0 without the file.
 std::int64_t recorded_steps(const std::filesystem::path& output_dir);
+
+// The state at the end of the run whose finished model the folder holds; nothing where there is no such model, or no
+// record of its run. A run writes the record just before the model, so there may be one without a model, of a run that
+// was killed between. Throws UserError when the record cannot be read.
+std::optional<RunState> finished_run(const std::filesystem::path& output_dir);
+
+// Throws UserError, saying what to do, unless the run that finished there is the run `now` with so many steps.
+void require_same_run(const RunState& finished, const RunState& now, std::int64_t total_steps,
+                      const std::filesystem::path& output_dir);
 
 // Makes the folder, and removes what a killed run left half written. UserError when the folder holds a finished model,
 // files that are no run's, or a run that would be lost: one that may not be resumed, or that left nothing to resume.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 
 #include "base/error.h"
 #include "ops/dispatch.h"
@@ -197,6 +198,30 @@ std::vector<std::string> check_resumable(const RunState& then, const RunState& n
   if (then.numeric_key != now.numeric_key)
     notes.push_back(fmt::format("numeric key is \"{}\", and was \"{}\" before", now.numeric_key, then.numeric_key));
   return notes;
+}
+
+std::string difference_of(const RunState& then, const RunState& now) {
+  const auto sentence = [](std::string_view key, std::string_view is, std::string_view was) {
+    return fmt::format("{} is {}, and was {}", key, is, was);
+  };
+  if (const std::string key = difference(then.model, now.model); !key.empty())
+    return sentence(key, text_of(now.model, key), text_of(then.model, key));
+  if (then.data_tokens != now.data_tokens || then.data_hash != now.data_hash)
+    return fmt::format("data is {} tokens of hash {}, and was {} of hash {}", now.data_tokens, now.data_hash,
+                       then.data_tokens, then.data_hash);
+  std::vector<std::string> keys{"model", "resume_from_checkpoint"};
+  keys.insert(keys.end(), must_stay.begin(), must_stay.end());
+  keys.insert(keys.end(), worth_a_note.begin(), worth_a_note.end());
+  for (const std::string& key : keys) {
+    if (key == "max_steps" || key == "num_train_epochs") continue;
+    const std::string was = text_of(then.options, key);
+    const std::string is = text_of(now.options, key);
+    if (key == "resume_from_checkpoint" && is == "auto") continue;
+    std::error_code error;
+    if (key == "model" && std::filesystem::equivalent(is, was, error)) continue;  // the same folder by another path
+    if (is != was) return sentence(key, is, was);
+  }
+  return {};
 }
 
 }  // namespace spillway

@@ -50,4 +50,8 @@ RunState parse_run_state(std::string_view json, std::string_view file);
 std::vector<std::string> check_resumable(const RunState& then, const RunState& now, bool allow_numeric_change,
                                          std::string_view source);
 
+// What makes `now` another run than `then`: "learning_rate is 1e-4, and was 5e-5", of the model, the data, or an option
+// that the weights depend on, their number of steps and the processor aside. Empty: none.
+std::string difference_of(const RunState& then, const RunState& now);
+
 }  // namespace spillway

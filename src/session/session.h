@@ -20,7 +20,8 @@ namespace spillway {
 std::string_view library_version();
 
 // Trains and writes the model folder, or goes on with a run that was stopped (resume_from_checkpoint). Writes
-// output_dir/metrics.jsonl itself. `control`, where given, may be told to stop at any time.
+// output_dir/metrics.jsonl itself. Where output_dir holds what this very run has made, a note says so and nothing is
+// done. `control`, where given, may be told to stop at any time.
 void run_train(const TrainOptions& options, TrainObserver& observer, RunControl* control = nullptr);
 
 // A share of what the run needs and where it lies at the start of a step.

@@ -52,6 +52,10 @@ class TrainingRun {
     const auto start = SteadyClock::now();
     require_fit(setup_.planned, training_advice);
     checkpoints_.claim();
+    if (checkpoints_.holds_finished_run()) {
+      read_data();
+      return checkpoints_.tell_finished(identity(), total_steps_);
+    }
     require_trace_can_be_written();
     require_space(options_.output_dir, setup_.folder.tensor_bytes());
     watch_.open(watch_options());
@@ -162,6 +166,8 @@ class TrainingRun {
 
   void save() {
     watch_.begin(RunPhase::save);
+    // First, so that whoever finds a whole model knows whose it is.
+    write_file_atomically(std::filesystem::path(options_.output_dir) / run_state_name, json_of(state_));
     ExecutorSource source(*executor_, setup_.model.state());
     save_model(source, setup_.model, &setup_.planned.layout, setup_.folder, setup_.files, options_.output_dir);
     watch_.end(RunPhase::save);

@@ -171,6 +171,7 @@ TEST_F(FaultDisk, ARunThatLeftRecordsAndNothingToResumeIsRefusedAndUntouched) {
 TEST_F(FaultDisk, AnOutputFolderThatHoldsARunIsRefusedAndUntouched) {
   RecordingObserver observer;
   run_train(options_, observer);
+  options_.resume_from_checkpoint = "none";
   const auto before = files_of("out");
   EXPECT_GE(before.size(), 3U);
   try {
