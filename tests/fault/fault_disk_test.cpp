@@ -2,7 +2,6 @@
 // left half written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 
 #include <cerrno>
@@ -18,6 +17,7 @@
 #include "session/feed.h"
 #include "session/session.h"
 #include "session/setup.h"
+#include "small_file_system.h"
 #include "store/faulty_io.h"
 
 namespace spillway {
@@ -121,29 +121,8 @@ TEST_F(FaultDisk, ASpillFileThatMayNotGrowIsADeviceErrorBeforeTheFirstStep) {
   expect_error(options_, ExitCode::device, {"spill"});
 }
 
-class SmallFileSystem {
- public:
-  explicit SmallFileSystem(std::filesystem::path at) : at_(std::move(at)) {
-    std::filesystem::create_directory(at_);
-    mounted_ = mount("tmpfs", at_.c_str(), "tmpfs", 0, "size=256k") == 0;
-    if (!mounted_) why_not_ = std::system_category().message(errno);
-  }
-  ~SmallFileSystem() {
-    if (mounted_) umount2(at_.c_str(), MNT_DETACH);
-  }
-  SmallFileSystem(const SmallFileSystem&) = delete;
-  SmallFileSystem& operator=(const SmallFileSystem&) = delete;
-  bool mounted() const { return mounted_; }
-  const std::string& why_not() const { return why_not_; }
-
- private:
-  std::filesystem::path at_;
-  bool mounted_ = false;
-  std::string why_not_;
-};
-
 TEST_F(FaultDisk, AFullSpillDirectoryIsADeviceErrorThatSaysWhatIsNeeded) {
-  const SmallFileSystem small(scratch_ / "small");
+  const SmallFileSystem small(scratch_ / "small", 256 << 10);
   if (!small.mounted()) GTEST_SKIP() << "mounting a small file system is not allowed here: " << small.why_not();
   options_.spill_dir = {(scratch_ / "small").string()};
   expect_error(options_, ExitCode::device, {"small", "256 KiB free", "--spill-dir"});
