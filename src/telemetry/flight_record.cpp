@@ -108,7 +108,7 @@ FlightFile::FlightFile(const std::filesystem::path& path, const RingCapacities& 
   h.version = event_version;
   h.event_bytes = sizeof(Event);
   h.process = ::getpid();
-  h.start_wall_ns = wall_ns();
+  h.start_wall_ns = std::clamp<std::int64_t>(wall_ns(), 0, most_ns - 1);  // a wrong clock is not damage
   h.start_ns = monotonic_ns();
   h.rings_bytes = ring_bytes_for(capacities);
   recorder_ = std::make_unique<EventRecorder>(memory_ + header_bytes, capacities);

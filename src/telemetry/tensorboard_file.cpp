@@ -24,9 +24,9 @@ double wall_seconds() {
 }
 
 // TensorBoard reads the files of a directory by name, and the name begins with a time: the clock's, or one after the
-// latest file there, whichever is later.
+// latest file there, whichever is later. Of a clock before 1970 the sign would turn the order around.
 std::int64_t next_name_seconds(const fs::path& directory) {
-  auto seconds = static_cast<std::int64_t>(wall_seconds());
+  std::int64_t seconds = std::max<std::int64_t>(0, static_cast<std::int64_t>(wall_seconds()));
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename().string();
