@@ -158,6 +158,22 @@ TEST_P(EqualResume, AnExportOfARunIsThatOfAStoppedOne) {
   EXPECT_EQ(export_checkpoint(scratch_ / "stopped", -1, scratch_ / "six", false), 6);
   for (const char* const name : {"model.safetensors", "optimizer.safetensors"})
     EXPECT_EQ(bytes_of(scratch_ / "six" / name), bytes_of(scratch_ / "run/checkpoint-6" / name)) << name;
+
+  EvalOptions eval;
+  eval.data = options_.data;
+  eval.max_seq_len = options_.max_seq_len;
+  eval.max_windows = 8;
+  eval.dtype = GetParam();
+  eval.threads = 2;
+  eval.memory_bytes = std::int64_t{1} << 30;
+  const auto loss_of = [&](const std::string& folder) {
+    eval.model = (scratch_ / folder).string();
+    return run_eval(eval).loss;
+  };
+  const double loss = loss_of("run/checkpoint-6");
+  EXPECT_EQ(loss, loss_of("six"));
+  EXPECT_NE(loss, loss_of("run/checkpoint-3"));
+  EXPECT_NE(loss, loss_of("run"));
 }
 
 TEST_P(EqualResume, AStepThatDivergesIsNotCommitted) {

@@ -200,6 +200,27 @@ TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudget) {
   }
 }
 
+TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudgetWhileItExports) {
+  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
+  const std::vector<std::string> exporting{"--save-steps", "1", "--export-steps", "1"};
+  const auto with_exports = [&](const std::string& verb, std::int64_t memory_bytes) {
+    std::vector<std::string> words = arguments(verb, memory_bytes);
+    words.insert(words.end(), exporting.begin(), exporting.end());
+    return words;
+  };
+  const Ended planned = run(with_exports("plan", 0));
+  const nlohmann::json report = nlohmann::json::parse(planned.out);
+  for (const std::string key : {"min_memory_bytes", "in_memory_bytes"}) {
+    const std::int64_t budget = report[key];
+    const std::vector<std::string> words = with_exports("train", budget);
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(words[6]) / "checkpoint-2/optimizer.safetensors"));
+    ASSERT_LT(peak_rss_bytes(), budget) << "the test itself must be small for the kernel's figure to be the child's";
+    EXPECT_LE(ended.peak_rss_bytes, budget) << "of " << format_bytes(budget);
+  }
+}
+
 TEST_P(FaultMemory, PlanSaysFitsForExactlyTheBudgetsAtWhichTrainRuns) {
   const std::int64_t smallest = budgets().front();
   for (const std::int64_t budget : {smallest / 4, smallest - 1 * mib, smallest, smallest + 1 * mib, smallest * 2}) {
