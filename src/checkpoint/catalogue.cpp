@@ -82,6 +82,10 @@ FoundManifest find_manifest(const SlotStore& slots, const CommitEntry& entry) {
     throw DeviceError("{}: its catalogue says {} bytes in file {} of {}: the files were mixed up", name,
                       entry.manifest_bytes, entry.file, slots.file_count());
   }
+  if (entry.manifest_bytes > slots.slot_count() * slots.slot_bytes()) {
+    throw DeviceError("{}: its catalogue says {} bytes of manifest, more than the files hold: they were changed", name,
+                      entry.manifest_bytes);
+  }
   const SlotId first = slots.slot_at(entry.file, entry.index);
   if (first == SlotId::none) {
     throw DeviceError("{}: its manifest lies beyond the end of '{}': the file was cut short", name,

@@ -84,9 +84,10 @@ class Input {
   std::int64_t count(std::int64_t record_bytes, std::string_view what) {
     return bounded(8, std::max<std::int64_t>(0, left() - 8) / record_bytes, what);
   }
+  // Grows with what is there: what is said to follow may not be true.
   std::string text(std::int64_t bytes) {
-    std::string text(static_cast<std::size_t>(bytes), '\0');
-    for (char& c : text) c = static_cast<char>(get());
+    std::string text;
+    for (std::int64_t i = 0; i < bytes; ++i) text += static_cast<char>(get());
     return text;
   }
   std::int64_t left() const { return left_bytes_ + static_cast<std::int64_t>(end_ - at_); }
@@ -165,7 +166,6 @@ void read_tensors(Input& in, Manifest& manifest) {
 
 void read_extents(Input& in, Manifest& manifest) {
   const std::int64_t count = in.count(extent_record_bytes, "the number of slots");
-  manifest.extents.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     ManifestExtent extent;
     extent.file = static_cast<std::int32_t>(in.bounded(4, manifest.files - 1, "the file of a slot"));
@@ -184,7 +184,6 @@ void read_extents(Input& in, Manifest& manifest) {
 
 void read_groups(Input& in, Manifest& manifest) {
   const std::int64_t count = in.count(group_record_bytes, "the number of groups");
-  manifest.groups.reserve(static_cast<std::size_t>(count));
   std::int64_t next = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     ManifestGroup group;
@@ -223,7 +222,6 @@ void check_piece(const Input& in, const Manifest& manifest, const ManifestPiece&
 
 void read_pieces(Input& in, Manifest& manifest) {
   const std::int64_t count = in.count(piece_record_bytes, "the number of pieces");
-  manifest.pieces.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     ManifestPiece piece;
     const std::int64_t tensors = std::ssize(manifest.tensors);
