@@ -121,6 +121,11 @@ std::string read_small_file(const std::filesystem::path& path, std::int64_t limi
   return text;
 }
 
+std::filesystem::path plain_path(const std::filesystem::path& path) {
+  const std::filesystem::path plain = std::filesystem::absolute(path).lexically_normal();
+  return plain.has_filename() ? plain : plain.parent_path();
+}
+
 void sync_folder(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder.empty() ? "." : folder;
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

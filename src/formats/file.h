@@ -51,6 +51,9 @@ class File {
 // A whole small file; UserError when it is larger than `limit_bytes`.
 std::string read_small_file(const std::filesystem::path& path, std::int64_t limit_bytes);
 
+// The absolute path, without `.`, `..` and a slash at its end: "out/checkpoint-4/" has the name "checkpoint-4".
+std::filesystem::path plain_path(const std::filesystem::path& path);
+
 // Makes the entries of a folder durable after a rename.
 void sync_folder(const std::filesystem::path& folder);
 

@@ -131,6 +131,16 @@ std::string option_of(const RunState& run, const std::string& key) {
   return found->second;
 }
 
+// The folder that the weights came from. Earlier versions wrote down what was given.
+fs::path model_of(const RunState& run) {
+  const fs::path model = option_of(run, "model");
+  std::error_code error;
+  if (!model.is_absolute() && !fs::is_directory(model, error))
+    throw UserError("the commit of step {} was made with the model folder {}; ask from the directory that it lies in",
+                    run.step, model.string());
+  return model;
+}
+
 }  // namespace
 
 bool CheckpointReport::sound() const {
@@ -150,7 +160,7 @@ std::int64_t export_checkpoint(const fs::path& dir, std::int64_t step, const fs:
       const Manifest manifest = read_manifest(*store.slots, commit->entry);
       const RunState run =
           parse_run_state(manifest.facts.run, fmt::format("the commit of step {}", commit->entry.step));
-      const ModelFolder folder(option_of(run, "model"));
+      const ModelFolder folder(model_of(run));
       const HfConfig config = read_hf_config(folder.config_path());
       const ModelFiles files(folder, config.model);
       const DType dtype = option_of(run, "dtype") == "bf16" ? DType::bf16 : DType::f32;

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t run_text_bytes = 64 * kib;  // of a RunState as JSON, with room
+constexpr std::int64_t run_text_bytes = 64 * kib;  // what a RunState as JSON may grow by
 
 bool same_directories(const StoreRecord& record, const std::vector<std::filesystem::path>& directories) {
   if (record.directories.size() != directories.size()) return false;
@@ -159,7 +159,8 @@ std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots(const std::vector<doubl
   CommitSpace space;
   space.retained_commits = options.save_total_limit;
   space.leases = options.export_steps > 0 ? 1 : 0;
-  space.manifest_bytes = manifest_bytes_bound(setup_.model.state(), layout, run_text_bytes);
+  space.manifest_bytes =
+      manifest_bytes_bound(setup_.model.state(), layout, run_text_bytes + std::ssize(json_of(begin_)));
   space.slack_bytes = default_commit_slack_bytes(layout);
   const CommitSlots needed = commit_slots_for(layout, setup_.planned.plans, space);
   if (adopts()) adopted_ = snapshot_of(found_->manifest, *found_->slots, setup_.model.state(), layout);
@@ -367,14 +368,27 @@ void RunCheckpoints::drop_older_stores() {
 // --- At the end ---
 
 std::string RunCheckpoints::stop(const RunState& state) {
-  if (!committer_)
-    return fmt::format("stopped after step {}; nothing is committed, since save_steps is -1", state.step);
   if (state.step == 0) return "stopped before the first step";
+  if (!committer_) return stop_without_commits(state.step);
   finish_exports();
   if (durable_step_ != state.step) commit_now(state);
   committer_->wait();
   follow_commits();
-  return fmt::format("stopped after step {}, which is committed; the same command goes on from there", state.step);
+  return fmt::format("stopped after step {}, which is committed; {} goes on from there", state.step, next_command());
+}
+
+// The words for the command that goes on. As it was given it may ask for something else than the newest.
+std::string RunCheckpoints::next_command() const {
+  return setup_.options.resume_from_checkpoint == "auto" ? "the same command"
+                                                         : "the same command with resume_from_checkpoint: auto";
+}
+
+std::string RunCheckpoints::stop_without_commits(std::int64_t step) const {
+  std::int64_t kept = found_ ? found_->run.step : 0;  // by an earlier run, with another save_steps
+  for (const ExportFolder& folder : exports_in(output_dir())) kept = std::max(kept, folder.full ? folder.step : 0);
+  const std::string stopped = fmt::format("stopped after step {}; nothing is committed, since save_steps is -1", step);
+  if (kept > 0) return fmt::format("{}: {} goes on from step {}", stopped, next_command(), kept);
+  return fmt::format("{}: to start anew name another output_dir, or remove {}", stopped, output_dir().string());
 }
 
 void RunCheckpoints::finish() {
@@ -382,6 +396,7 @@ void RunCheckpoints::finish() {
   if (committer_) finish_exports();
   committer_ = nullptr;
   slots_ = nullptr;
+  found_.reset();  // where nothing is committed it is still there
   for (Opened& store : older_) {
     store.slots = nullptr;
     remove_store(store.record);

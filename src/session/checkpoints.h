@@ -92,6 +92,8 @@ class RunCheckpoints {
   void export_now(const RunState& state);
   void follow_export();
   void finish_exports();
+  std::string next_command() const;
+  std::string stop_without_commits(std::int64_t step) const;
   std::filesystem::path output_dir() const { return setup_.options.output_dir; }
   double now_seconds() const { return std::chrono::duration<double>(SteadyClock::now() - started_).count(); }
 

@@ -124,6 +124,23 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+// Throws UserError when there is no export to go on from.
+void require_full(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (std::filesystem::exists(folder / run_state_name, error)) return;
+  if (!std::filesystem::is_directory(folder, error))
+    throw UserError("resume_from_checkpoint: {} is not a folder; name a checkpoint folder, or give auto or none",
+                    folder.string());
+  if (std::filesystem::exists(folder / "config.json", error))
+    throw UserError(
+        "resume_from_checkpoint: {} holds weights alone, and no state of a run to go on from; give it as model to "
+        "begin "
+        "a new run with these weights",
+        folder.string());
+  throw UserError("resume_from_checkpoint: {} holds no checkpoint ({} is missing); name a checkpoint folder",
+                  folder.string(), run_state_name);
+}
+
 // Throws UserError with the first fault.
 void require_sound(const std::filesystem::path& folder) {
   const std::vector<std::string> faults = verify_checksums(folder);
@@ -143,7 +160,7 @@ RunState read_run_state(const std::filesystem::path& folder) {
 
 void write_export(StateSource& source, const ExportFrom& from, const RunState* run, const std::filesystem::path& to,
                   const WritePace& pace) {
-  TemporaryFolder folder(std::filesystem::absolute(to));
+  TemporaryFolder folder(plain_path(to));
   if (run != nullptr) {
     write_optimizer(source, from, folder.path(), pace);
     write_file_atomically(folder.path() / run_state_name, json_of(*run));
@@ -165,7 +182,7 @@ std::int64_t export_bytes(const ExportFrom& from, bool with_optimizer) {
 }
 
 PortableSource::PortableSource(const std::filesystem::path& folder, const Model& model)
-    : checked_((require_sound(folder), true)),
+    : checked_((require_full(folder), require_sound(folder), true)),
       run_(read_run_state(folder)),
       model_(model),
       folder_(folder),

@@ -40,8 +40,8 @@ std::int64_t export_bytes(const ExportFrom& from, bool with_optimizer);
 // A full export that is to be resumed from.
 class PortableSource final : public StateSource {
  public:
-  // Opens the folder and checks every byte against its checksum, and the tensors against the model: UserError names
-  // what is not as it was written, missing, or has another shape.
+  // Opens the folder and checks every byte against its checksum, and the tensors against the model: UserError says
+  // when it holds weights alone, and names what is not as it was written, missing, or has another shape.
   PortableSource(const std::filesystem::path& folder, const Model& model);
 
   const RunState& run() const { return run_; }

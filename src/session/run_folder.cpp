@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "formats/file.h"
 #include "session/portable.h"
 #include "session/run_store.h"
 #include "telemetry/metrics.h"
@@ -156,7 +157,7 @@ void claim_output(const TrainOptions& options, bool has_store) {
         "it",
         dir.string(), records);
   std::error_code error;
-  const bool own = fs::equivalent(fs::path(resume).parent_path(), dir, error);
+  const bool own = fs::equivalent(plain_path(resume).parent_path(), dir, error);
   if (resume != "auto" && resume != "none" && holds_a_run && !own)
     throw UserError(
         "output_dir: {} already holds a run, and resume_from_checkpoint names another; name another directory",

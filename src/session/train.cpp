@@ -155,6 +155,11 @@ class TrainingRun {
     effective.max_seq_len = setup_.sequence_length;
     effective.memory_bytes = setup_.choices.budget_bytes;
     effective.threads = setup_.choices.threads;
+    // What is exported later is read from here, wherever that is asked from.
+    effective.model = plain_path(options_.model).string();
+    for (std::vector<std::string>* const files : {&effective.data, &effective.eval_data}) {
+      for (std::string& file : *files) file = plain_path(file).string();
+    }
     state.options = texts_of_options(effective);
     state.data_tokens = tokens_ ? tokens_->count() : 0;
     state.data_hash = tokens_ ? fmt::format("{:016x}", tokens_->hash()) : "";

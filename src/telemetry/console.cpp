@@ -166,7 +166,7 @@ void Console::live(const LiveStatus& status) {
 
 void Console::finished(const RunEnd& end) {
   if (style_.quiet) return;
-  const std::string result = end.output_dir.empty() ? "stopped; the same command goes on" : "wrote " + end.output_dir;
+  const std::string result = end.output_dir.empty() ? "stopped" : "wrote " + end.output_dir;
   print(out_, fmt::format("{} steps in {}, peak memory {}; {}\n", end.steps, format_seconds(end.seconds),
                           format_bytes(end.peak_rss_bytes), result));
 }

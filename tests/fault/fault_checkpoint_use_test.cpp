@@ -1,0 +1,206 @@
+// Checkpoints as people use them: paths however they are written, from whatever directory, on file systems that cannot
+// be written, while a run goes on; and what is said when something cannot be done.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "checkpoint/superblock.h"
+#include "golden/model_folder.h"
+#include "recording_observer.h"
+#include "scratch_folder.h"
+#include "session/checkpoint_verbs.h"
+#include "session/run_folder.h"
+#include "session/run_store.h"
+#include "session/session.h"
+#include "store/aligned_buffer.h"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+// Asks for a stop after a step.
+class StopAfter final : public RecordingObserver {
+ public:
+  StopAfter(RunControl& control, std::int64_t step) : control_(control), step_(step) {}
+  void step(const StepRecord& record) override {
+    RecordingObserver::step(record);
+    if (record.step == step_) control_.stop = 15;
+  }
+
+ private:
+  RunControl& control_;
+  std::int64_t step_;
+};
+
+// The working directory, for a scope.
+class Standing {
+ public:
+  explicit Standing(const fs::path& where) : before_(fs::current_path()) { fs::current_path(where); }
+  Standing(const Standing&) = delete;
+  Standing& operator=(const Standing&) = delete;
+  ~Standing() { fs::current_path(before_); }
+
+ private:
+  fs::path before_;
+};
+
+template <typename Call>
+std::string refusal_of(const Call& call) {
+  try {
+    call();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+class CheckpointUse : public testing::Test {
+ protected:
+  void SetUp() override {
+    golden::write_model(
+        scratch_ / "model",
+        nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
+          "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+          "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5})"),
+        "");
+    golden::write_tokens(scratch_ / "tokens.npy", 2000, 300);
+    options_.model = (scratch_ / "model").string();
+    options_.data = {(scratch_ / "tokens.npy").string()};
+    options_.output_dir = (scratch_ / "run").string();
+    options_.max_steps = 6;
+    options_.max_seq_len = 16;
+    options_.per_device_train_batch_size = 2;
+    options_.dtype = "f32";
+    options_.threads = 1;
+    options_.save_steps = 1;
+    options_.memory_bytes = std::int64_t{1} << 30;
+  }
+
+  // Runs until this step, 0: to the end.
+  struct Told {
+    std::vector<std::string> notes;
+    std::int64_t first_step = 0;
+  };
+  Told run(std::int64_t stop) const {
+    RunControl control;
+    StopAfter observer(control, stop);
+    run_train(options_, observer, &control);
+    return {observer.notes, observer.steps.empty() ? 0 : observer.steps.front().step};
+  }
+
+  ScratchFolder scratch_;
+  TrainOptions options_;
+};
+
+TEST_F(CheckpointUse, AnExportInTheFolderIsThatOfTheRunHoweverItIsWritten) {
+  options_.export_steps = 2;
+  run(3);
+  options_.export_steps = 0;
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-2/").string();
+  EXPECT_EQ(run(4).first_step, 3);
+  const Standing in(scratch_ / "run");
+  for (const char* const name : {"checkpoint-2", "checkpoint-2/", "./checkpoint-2/.", "../run//checkpoint-2"}) {
+    options_.resume_from_checkpoint = name;
+    EXPECT_EQ(run(4).first_step, 3) << name;
+  }
+  fs::copy(scratch_ / "run/checkpoint-2", scratch_ / "checkpoint-2");
+  options_.resume_from_checkpoint = (scratch_ / "checkpoint-2").string();
+  EXPECT_THAT(refusal_of([&] { run(4); }), HasSubstr("names another"));
+}
+
+TEST_F(CheckpointUse, AnExportMayBeNamedWithASlash) {
+  run(3);
+  EXPECT_EQ(export_checkpoint(scratch_ / "run", -1, scratch_ / "elsewhere/", false), 3);
+  EXPECT_TRUE(fs::exists(scratch_ / "elsewhere/model.safetensors"));
+}
+
+TEST_F(CheckpointUse, ACommitIsExportedFromAnyDirectory) {
+  fs::create_directory(scratch_ / "other");
+  {
+    const Standing in(scratch_.path());
+    options_.model = "model";
+    options_.data = {"tokens.npy"};
+    options_.output_dir = "run";
+    run(3);
+  }
+  {
+    const Standing in(scratch_ / "other");
+    EXPECT_EQ(export_checkpoint("../run", -1, "out", false), 3);
+    EXPECT_TRUE(fs::exists(scratch_ / "other/out/model.safetensors"));
+  }
+  options_.model = (scratch_ / "model").string();
+  options_.data = {(scratch_ / "tokens.npy").string()};
+  options_.output_dir = (scratch_ / "run").string();
+  EXPECT_EQ(run(0).first_step, 4) << "the same files under other names";
+}
+
+TEST_F(CheckpointUse, ManyFilesOfDataFitInACommit) {
+  options_.data.assign(3000, (scratch_ / "tokens.npy").string());
+  run(3);
+  EXPECT_EQ(run(0).first_step, 4);
+}
+
+TEST_F(CheckpointUse, WeightsAloneAreToldFromACheckpoint) {
+  options_.export_steps = 2;
+  options_.save_only_model = true;
+  run(3);
+  options_.output_dir = (scratch_ / "second").string();
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-2").string();
+  EXPECT_THAT(refusal_of([&] { run(4); }), AllOf(HasSubstr("weights alone"), HasSubstr("as model")));
+  options_.resume_from_checkpoint = (scratch_ / "nowhere").string();
+  EXPECT_THAT(refusal_of([&] { run(4); }), HasSubstr("is not a folder"));
+}
+
+TEST_F(CheckpointUse, AStopSaysWhatTheNextStartDoes) {
+  EXPECT_THAT(run(2).notes, Contains(HasSubstr("committed; the same command goes on from there")));
+  options_.output_dir = (scratch_ / "none").string();
+  options_.resume_from_checkpoint = "none";
+  EXPECT_THAT(run(2).notes, Contains(HasSubstr("the same command with resume_from_checkpoint: auto goes on")));
+  EXPECT_THAT(refusal_of([&] { run(3); }), HasSubstr("give auto"));
+
+  options_.resume_from_checkpoint = "auto";
+  options_.output_dir = (scratch_ / "never").string();
+  options_.save_steps = -1;
+  EXPECT_THAT(run(2).notes, Contains(AllOf(HasSubstr("nothing is committed"), HasSubstr("name another output_dir"))));
+  EXPECT_THAT(refusal_of([&] { run(3); }), HasSubstr("left nothing to resume"));
+
+  options_.output_dir = (scratch_ / "exported").string();
+  options_.export_steps = 2;
+  EXPECT_THAT(run(3).notes, Contains(HasSubstr("the same command goes on from step 2")));
+  EXPECT_EQ(run(0).first_step, 3);
+
+  options_.export_steps = 0;
+  options_.output_dir = (scratch_ / "run").string();  // with commits of before
+  EXPECT_THAT(run(4).notes, Contains(HasSubstr("the same command goes on from step 2")));
+  EXPECT_EQ(run(0).first_step, 3);
+}
+
+// Its checksum is right, so that nothing but its numbers speaks against it.
+TEST_F(CheckpointUse, ASuperblockThatNamesTooLongAManifestIsPassedOver) {
+  run(3);
+  const std::optional<SlotSet> set = find_slot_set(read_store_records(scratch_ / "run").front());
+  ASSERT_TRUE(set);
+  {
+    const auto slots = open_store(*set);
+    const AlignedBuffer block(slot_file_block_bytes);
+    for (int place = 0; place < superblock_places; ++place) {
+      slots->read_block(0, superblock_offset_bytes(place), block.span());
+      std::optional<Superblock> superblock = read_superblock(block.span(), slots->run(), 0, 1);
+      if (!superblock) continue;
+      for (CommitEntry& entry : superblock->commits) entry.manifest_bytes = std::int64_t{1} << 61;
+      write_superblock(*superblock, slots->run(), 0, 1, block.span());
+      slots->write_block(0, superblock_offset_bytes(place), block.span());
+    }
+  }
+  const CheckpointReport report = list_checkpoints(scratch_ / "run");
+  EXPECT_FALSE(report.sound());
+  EXPECT_THAT(report.notes, Contains(HasSubstr("more than the files hold")));
+}
+
+}  // namespace
+}  // namespace spillway
