@@ -2,8 +2,8 @@
 // at random within what the waits allow, into the next plan too. Every instruction has a beginning and an end, and what
 // it uses must be right at both.
 //
-// Like the pool, it gives each bundle one address: a page lies at one address at a time, and whatever lay there before
-// can no longer be reached.
+// Like the pools, it gives each bundle one address in each memory: a page lies at one address at a time, and whatever
+// lay there before can no longer be reached.
 #pragma once
 
 #include <fmt/format.h>
@@ -119,9 +119,10 @@ class PlanInterpreter {
     for (double& weight : weights_) weight = std::array{0.001, 1.0, 1000.0}[random_() % 3];
     error_.clear();
     const Plan& first = runs_.front().plan;
-    pages_.assign(static_cast<std::size_t>(first.pages), Cells(static_cast<std::size_t>(cells_per_page_), nothing));
+    pages_.assign(static_cast<std::size_t>(first.all_pages()),
+                  Cells(static_cast<std::size_t>(cells_per_page_), nothing));
     where_.assign(pages_.size(), -1);
-    holder_.assign(static_cast<std::size_t>(layout_.address_bytes / layout_.page_bytes), -1);
+    holder_.assign(memory_count * static_cast<std::size_t>(layout_.address_bytes / layout_.page_bytes), -1);
     disk_.assign(layout_.bundles.size(), std::nullopt);
     const auto& dead = layout_.programs[static_cast<std::size_t>(first.program)].dead_on_entry;
     for (std::size_t b = 0; b < static_cast<std::size_t>(layout_.state_bundles); ++b) {
@@ -139,20 +140,22 @@ class PlanInterpreter {
   void lay_out_runs() {
     Trail trail(layout_.bundles.size(), pages_.size());
     followings_.clear();
-    std::map<BundleId, std::vector<PageId>> held;
-    std::int32_t next = 0;
+    std::map<Residence, std::vector<PageId>> held;
+    std::array<std::int64_t, memory_count> next{0, runs_.front().plan.pages};
     for (const StayId id : runs_.front().plan.entry.stays) {
       const Stay& stay = runs_.front().plan.stays[index_of(id)];
-      for (std::size_t i = 0; i < stay.pages.size(); ++i) held[stay.bundle].push_back(static_cast<PageId>(next++));
+      for (std::size_t i = 0; i < stay.pages.size(); ++i) {
+        held[residence_of(stay)].push_back(static_cast<PageId>(next[static_cast<std::size_t>(stay.memory)]++));
+      }
     }
     for (const Run& run : runs_) {
       std::vector<std::vector<PageId>> entry;
-      for (const StayId id : run.plan.entry.stays) entry.push_back(held[run.plan.stays[index_of(id)].bundle]);
+      for (const StayId id : run.plan.entry.stays) entry.push_back(held[residence_of(run.plan.stays[index_of(id)])]);
       followings_.push_back(trail.follow(run.waits, entry));
       held.clear();
       for (const StayId id : run.plan.exit.stays) {
         for (const PageId page : run.plan.stays[index_of(id)].pages) {
-          held[run.plan.stays[index_of(id)].bundle].push_back(followings_.back().physical[index_of(page)]);
+          held[residence_of(run.plan.stays[index_of(id)])].push_back(followings_.back().physical[index_of(page)]);
         }
       }
     }
@@ -165,11 +168,12 @@ class PlanInterpreter {
   bool enter() {
     const Plan& plan = runs_.front().plan;
     for (std::size_t i = 0; i < plan.entry.stays.size(); ++i) {
-      const BundleId bundle = plan.stays[index_of(plan.entry.stays[i])].bundle;
+      const Residence what = residence_of(plan.stays[index_of(plan.entry.stays[i])]);
+      const Cells& contents = contents_at_start_[index_of(what.bundle)];
       if (!attach(0, plan.entry.stays[i])) return false;
-      if (plan.entry.dirty[i]) disk_[index_of(bundle)].reset();  // older than memory
-      for (std::size_t c = 0; c < contents_at_start_[index_of(bundle)].size(); ++c) {
-        if (std::int32_t* cell = at(bundle, c)) *cell = contents_at_start_[index_of(bundle)][c];
+      if (plan.entry.dirty[i]) disk_[index_of(what.bundle)].reset();  // older than memory
+      for (std::size_t c = 0; c < contents.size(); ++c) {
+        if (std::int32_t* cell = at(what, c)) *cell = contents[c];
       }
     }
     return error_.empty();
@@ -182,13 +186,13 @@ class PlanInterpreter {
       const Stay& stay = plan.stays[index_of(plan.exit.stays[n])];
       if (plan.exit.dirty[n]) on_disk[index_of(stay.bundle)] = false;
       for (std::size_t i = 0; i < stay.pages.size(); ++i) {
-        const std::int64_t address = layout_.bundles[index_of(stay.bundle)].address / layout_.page_bytes;
+        const std::int64_t address = first_part(residence_of(stay));
         const PageId page = followings_.back().physical[index_of(stay.pages[i])];
         if (where_[index_of(page)] != address + static_cast<std::int64_t>(i)) {
           return fail(fmt::format("bundle {} is not on its pages at the exit", index_of(stay.bundle)));
         }
       }
-      if (sample(stay.bundle) != contents_at_end_[index_of(stay.bundle)]) {
+      if (sample(residence_of(stay)) != contents_at_end_[index_of(stay.bundle)]) {
         return fail(fmt::format("bundle {} is wrong in memory at the exit", index_of(stay.bundle)));
       }
     }
@@ -200,13 +204,14 @@ class PlanInterpreter {
   // Moves the pages of a stay to the address of its bundle.
   bool attach(std::size_t run, StayId id) {
     const Stay& stay = runs_[run].plan.stays[index_of(id)];
-    std::int64_t slot = layout_.bundles[index_of(stay.bundle)].address / layout_.page_bytes;
+    std::int64_t slot = first_part(residence_of(stay));
     if (static_cast<std::int64_t>(stay.pages.size()) != layout_.pages_of(stay.bundle)) {
       fail(fmt::format("stay {} has {} pages", index_of(id), stay.pages.size()));
       return false;
     }
     for (const PageId number : stay.pages) {
-      if (index_of(number) >= pages_.size()) {
+      const bool of_device = static_cast<std::int64_t>(number) >= runs_[run].plan.pages;
+      if (index_of(number) >= pages_.size() || of_device != (stay.memory == MemoryId::device)) {
         fail(fmt::format("there is no page {}", index_of(number)));
         return false;
       }
@@ -224,22 +229,27 @@ class PlanInterpreter {
     return true;
   }
 
+  // Where the bundle lies, in pages; the addresses of the device come after those of the host.
+  std::int64_t first_part(const Residence& what) const {
+    const std::int64_t from = what.memory == MemoryId::device ? layout_.address_bytes : 0;
+    return (from + layout_.bundles[index_of(what.bundle)].address) / layout_.page_bytes;
+  }
+
   // The cell of a bundle through its address; null, with a failure, when no page lies there.
-  std::int32_t* at(BundleId bundle, std::size_t cell) {
+  std::int32_t* at(const Residence& what, std::size_t cell) {
     const auto per_page = static_cast<std::size_t>(cells_per_page_);
-    const auto first = static_cast<std::size_t>(layout_.bundles[index_of(bundle)].address / layout_.page_bytes);
-    const std::int32_t page = holder_[first + cell / per_page];
+    const std::int32_t page = holder_[static_cast<std::size_t>(first_part(what)) + cell / per_page];
     if (page < 0) {
-      fail(fmt::format("bundle {} has no page at its address", index_of(bundle)));
+      fail(fmt::format("bundle {} has no page at its address", index_of(what.bundle)));
       return nullptr;
     }
     return &pages_[static_cast<std::size_t>(page)][cell % per_page];
   }
 
-  Cells sample(BundleId bundle) {
-    Cells all(contents_at_start_[index_of(bundle)].size(), nothing);
+  Cells sample(const Residence& what) {
+    Cells all(contents_at_start_[index_of(what.bundle)].size(), nothing);
     for (std::size_t c = 0; c < all.size(); ++c) {
-      const std::int32_t* cell = at(bundle, c);
+      const std::int32_t* cell = at(what, c);
       if (cell == nullptr) return {};
       all[c] = *cell;
     }
@@ -283,6 +293,25 @@ class PlanInterpreter {
     return instr.stays.empty() ? BundleId::none : runs_[step.run].plan.stays[index_of(instr.stays.front())].bundle;
   }
 
+  // Of a move: the memory it fills, or takes from. The disk is below the host.
+  static MemoryId to_of(Instr::Kind kind) { return kind == Instr::Kind::up ? MemoryId::device : MemoryId::host; }
+  static MemoryId from_of(Instr::Kind kind) { return kind == Instr::Kind::down ? MemoryId::device : MemoryId::host; }
+
+  void mark_all(const Residence& what, std::size_t i) {
+    for (std::size_t c = 0; c < sampled_[i].size(); ++c) {
+      if (std::int32_t* cell = at(what, c)) *cell = mark(i);
+    }
+  }
+
+  void fill(const Residence& what, std::size_t i) {
+    for (std::size_t c = 0; c < sampled_[i].size(); ++c) {
+      std::int32_t* cell = at(what, c);
+      if (cell == nullptr) return;
+      if (*cell != mark(i)) return fail(fmt::format("instruction {} was written over while it moved", i));
+      *cell = sampled_[i][c];
+    }
+  }
+
   void start(std::size_t i) {
     const Instr& instr = instr_of(steps_[i]);
     progress_[i] = Progress::under_way;
@@ -297,12 +326,13 @@ class PlanInterpreter {
     } else if (instr.kind == Instr::Kind::read) {
       if (!disk_[index_of(bundle)]) return fail(fmt::format("instruction {} reads what is not on disk", i));
       sampled_[i] = *disk_[index_of(bundle)];
-      for (std::size_t c = 0; c < sampled_[i].size(); ++c) {
-        if (std::int32_t* cell = at(bundle, c)) *cell = mark(i);
-      }
+      mark_all({MemoryId::host, bundle}, i);
     } else if (instr.kind == Instr::Kind::write) {
-      sampled_[i] = sample(bundle);
+      sampled_[i] = sample({MemoryId::host, bundle});
       disk_[index_of(bundle)].reset();
+    } else if (is_copy(instr.kind)) {
+      sampled_[i] = sample({from_of(instr.kind), bundle});
+      mark_all({to_of(instr.kind), bundle}, i);
     } else {
       check_commit(runs_[steps_[i].run]);
     }
@@ -332,14 +362,15 @@ class PlanInterpreter {
       });
     } else if (instr.kind == Instr::Kind::read) {
       if (disk_[index_of(bundle)] != sampled_[i]) fail(fmt::format("the disk changed under instruction {}", i));
-      for (std::size_t c = 0; c < sampled_[i].size(); ++c) {
-        std::int32_t* cell = at(bundle, c);
-        if (cell == nullptr) return;
-        if (*cell != mark(i)) return fail(fmt::format("instruction {} was written over while it read", i));
-        *cell = sampled_[i][c];
+      fill({MemoryId::host, bundle}, i);
+    } else if (is_copy(instr.kind)) {
+      if (sample({from_of(instr.kind), bundle}) != sampled_[i]) {
+        fail(fmt::format("what instruction {} copies changed under it", i));
       }
+      fill({to_of(instr.kind), bundle}, i);
     } else if (instr.kind == Instr::Kind::write) {
-      if (sample(bundle) != sampled_[i]) fail(fmt::format("what instruction {} writes changed under it", i));
+      if (sample({MemoryId::host, bundle}) != sampled_[i])
+        fail(fmt::format("what instruction {} writes changed under it", i));
       if (disk_[index_of(bundle)]) fail(fmt::format("two instructions write bundle {}", index_of(bundle)));
       disk_[index_of(bundle)] = sampled_[i];
     }
@@ -364,7 +395,7 @@ class PlanInterpreter {
         if (place.bundle == BundleId::none) continue;
         const std::size_t begin = cells(place.offset_bytes);
         for (std::size_t c = begin; c < begin + cells(run.program.values[value].type.bytes()); ++c) {
-          std::int32_t* cell = at(place.bundle, c);
+          std::int32_t* cell = at({run.plan.compute_memory(), place.bundle}, c);
           if (cell == nullptr) return;
           visit(*cell, run.tags[value]);
         }
@@ -384,8 +415,8 @@ class PlanInterpreter {
   std::array<double, 2 * lane_count> weights_{};  // by lane: of an end, of a beginning
   std::string error_;
   std::vector<Cells> pages_;
-  std::vector<std::int64_t> where_;   // by page: its part of the address range, or -1
-  std::vector<std::int32_t> holder_;  // by part of the address range: its page, or -1
+  std::vector<std::int64_t> where_;   // by page: its part of the address ranges, or -1
+  std::vector<std::int32_t> holder_;  // by part of the address ranges: its page, or -1
   std::vector<std::optional<Cells>> disk_;
   std::vector<Progress> progress_;
   std::vector<Cells> sampled_;

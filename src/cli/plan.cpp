@@ -27,6 +27,7 @@ void add_prediction(nlohmann::ordered_json& json, const PlanReport& r, double di
   json["lower_bound_seconds"] = p.lower_bound_seconds;
   json["compute_seconds"] = p.compute_seconds;
   json["disk_seconds"] = p.disk_seconds;
+  if (r.device_memory_bytes > 0) json["link_seconds"] = p.link_seconds;
   json["stall_seconds"] = p.stall_seconds;
   json["bottleneck"] = p.bottleneck;
   json["phases"] = nlohmann::ordered_json::array();
@@ -57,6 +58,13 @@ std::string json_of(const PlanReport& r, double disk_tbw) {
       {"dtype", r.dtype},
       {"placement", nlohmann::ordered_json::array()},
   };
+  if (r.device_memory_bytes > 0) {
+    json["device_memory_bytes"] = r.device_memory_bytes;
+    json["min_device_memory_bytes"] = r.min_device_memory_bytes;
+    json["peak_device_memory_bytes"] = r.peak_device_memory_bytes;
+    json["link_up_bytes_per_step"] = r.link_up_bytes_per_step;
+    json["link_down_bytes_per_step"] = r.link_down_bytes_per_step;
+  }
   for (const PlacementRow& row : r.placement)
     json["placement"].push_back(
         {{"what", row.what}, {"bytes", row.bytes}, {"memory_bytes", row.memory_bytes}, {"disk_bytes", row.disk_bytes}});
@@ -93,8 +101,9 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   }
   row("step", computing, waiting);
   text += fmt::format("{:<24}{:>12.1f}\n", "tokens/s", static_cast<double>(r.tokens_per_step) / p.step_seconds);
-  text += fmt::format("{:<24}{:>10.3f} s of computing, {:.3f} s of disk; the plan reaches {:.0f}%\n", "lower bound",
-                      p.compute_seconds, p.disk_seconds, 100 * p.lower_bound_seconds / p.step_seconds);
+  const std::string link = r.device_memory_bytes > 0 ? fmt::format(", {:.3f} s of link", p.link_seconds) : "";
+  text += fmt::format("{:<24}{:>10.3f} s of computing, {:.3f} s of disk{}; the plan reaches {:.0f}%\n", "lower bound",
+                      p.compute_seconds, p.disk_seconds, link, 100 * p.lower_bound_seconds / p.step_seconds);
   text += fmt::format("{:<24}{:>12}", "bottleneck", p.bottleneck);
   for (const Lever& lever : p.levers)
     text += fmt::format("{}{}: {:.2f}x", &lever == &p.levers.front() ? "\n  with " : "; ", lever.what, lever.speedup);
@@ -110,6 +119,16 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   return text + '\n';
 }
 
+std::string device_text(const PlanReport& r) {
+  std::string text = fmt::format("\n{:<24}{:>12}\n", "device, memory", format_bytes(r.device_memory_bytes));
+  if (r.fits) text += fmt::format("{:<24}{:>12}\n", "peak on it", format_bytes(r.peak_device_memory_bytes));
+  text += fmt::format("{:<24}{:>12}\n", "smallest that works", format_budget(r.min_device_memory_bytes));
+  if (r.fits)
+    text += fmt::format("{:<24}{:>12} up, {} down\n", "link, each step", format_bytes(r.link_up_bytes_per_step),
+                        format_bytes(r.link_down_bytes_per_step));
+  return text;
+}
+
 std::string text_of(const PlanReport& r, double disk_tbw) {
   std::string text = fmt::format("{:.1f} M parameters, {}, {} tokens a step, {} steps\n\n",
                                  static_cast<double>(r.parameters) / 1e6, r.dtype, r.tokens_per_step, r.total_steps);
@@ -121,6 +140,7 @@ std::string text_of(const PlanReport& r, double disk_tbw) {
   if (r.fits) text += fmt::format("{:<24}{:>12}\n", "peak", format_bytes(r.peak_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "smallest that works", format_budget(r.min_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "nothing on disk from", format_budget(r.in_memory_bytes));
+  if (r.device_memory_bytes > 0) text += device_text(r);
   if (r.fits)
     text += fmt::format("{:<24}{:>12} read, {} written\n", "disk, each step", format_bytes(r.disk_read_bytes_per_step),
                         format_bytes(r.disk_write_bytes_per_step));

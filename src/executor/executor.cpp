@@ -28,7 +28,7 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
     : layout_(layout),
       options_(options),
       events_(options.recorder, layout, plans_),
-      trail_(layout.bundles.size(), static_cast<std::size_t>(plans.front().pages)),
+      trail_(layout.bundles.size(), static_cast<std::size_t>(plans.front().all_pages())),
       lanes_(std::make_unique<Lanes>()) {
   PagePoolOptions pool;
   pool.page_bytes = layout.page_bytes;
@@ -37,6 +37,8 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   pool.threads = options.threads;
   pool.huge_pages = options.huge_pages;
   pool_ = std::make_unique<HostPagePool>(pool);
+  pool.page_count = plans.front().device_pages;
+  if (pool.page_count > 0) device_ = std::make_unique<HostPagePool>(pool);
   io_ = make_io_engine(options.io);
   if (options.wrap_io) io_ = options.wrap_io(std::move(io_));
   if (options.slots) {
@@ -52,7 +54,8 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
     slots_ = std::make_shared<SlotStore>(store, *io_);
   }
   for (std::size_t p = 0; p < programs.size(); ++p) {
-    programs_.push_back(std::make_unique<BoundProgram>(*programs[p], layout.programs[p], layout, *pool_, kernels));
+    programs_.push_back(
+        std::make_unique<BoundProgram>(*programs[p], layout.programs[p], layout, pool_of(compute_memory()), kernels));
   }
   scratch_bytes_ = round_up(kernels.scratch_bytes(), 4096);
   scratch_ = AlignedBytes(scratch_bytes_ * options.threads);
@@ -62,6 +65,9 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   on_disk_.resize(layout.bundles.size());
   for (const Plan& plan : plans) plans_.emplace_back(plan, layout);
   lanes_->thread = std::thread([this] { disk_thread(); });
+  for (const LaneId lane : {LaneId::up, LaneId::down}) {
+    if (has_device()) lanes_->copies(lane).thread = std::thread([this, lane] { copy_thread(lane); });
+  }
 }
 
 Executor::~Executor() {
@@ -71,6 +77,7 @@ Executor::~Executor() {
     lanes_->stop = true;
   }
   lanes_->changed.notify_all();
+  stop_copies();
   lanes_->thread.join();
 }
 
@@ -106,6 +113,11 @@ RunReport Executor::run(const Plan& plan) {
     const std::lock_guard lock(lanes_->mutex);
     lanes_->submitted.push_back(following);
     lanes_->idle = false;
+    for (const LaneId lane : {LaneId::up, LaneId::down}) {
+      if (plan.lanes[static_cast<std::size_t>(lane)].empty()) continue;
+      lanes_->copies(lane).submitted.push_back(following);
+      lanes_->copies(lane).idle = false;
+    }
   }
   lanes_->changed.notify_all();
   io_->wake();
@@ -129,41 +141,45 @@ void Executor::drain() {
 
 void Executor::wait_until_idle() {
   std::unique_lock lock(lanes_->mutex);
-  lanes_->changed.wait(lock, [&] { return lanes_->idle; });
+  lanes_->changed.wait(lock, [&] { return lanes_->idle && lanes_->up.idle && lanes_->down.idle; });
 }
 
 // What the entry names is in memory where the last plan left it, and no dirtier than the entry permits; what it does
 // not name is left behind, being of no use or on disk.
 std::shared_ptr<const Following> Executor::enter(const PlanWaits& waits) {
   const Plan& plan = waits.plan();
-  for (std::size_t i = 0; i < plan.entry.stays.size(); ++i) {
-    const BundleId bundle = plan.stays[index_of(plan.entry.stays[i])].bundle;
-    const auto found = in_memory_.find(bundle);
-    SPILLWAY_CHECK(found != in_memory_.end(), "bundle {} is not in memory", index_of(bundle));
-    if (!found->second.dirty || plan.entry.dirty[i]) continue;
-    drain();  // a visit changed it
-    write_out(bundle);
-    found->second.dirty = false;
+  for (const MemoryId memory : {MemoryId::device, MemoryId::host}) {
+    for (std::size_t i = 0; i < plan.entry.stays.size(); ++i) {
+      const Stay& stay = plan.stays[index_of(plan.entry.stays[i])];
+      if (stay.memory != memory) continue;
+      const InMemory* const found = held(memory, stay.bundle);
+      SPILLWAY_CHECK(found != nullptr, "bundle {} is not in memory", index_of(stay.bundle));
+      if (!found->dirty || plan.entry.dirty[i]) continue;
+      drain();  // a visit changed it
+      memory == MemoryId::device ? lower(stay.bundle) : write_out(stay.bundle);
+    }
   }
-  std::vector<std::vector<PageId>> held;
+  std::vector<std::vector<PageId>> pages;
   for (const StayId id : plan.entry.stays) {
-    const auto found = in_memory_.find(plan.stays[index_of(id)].bundle);
-    held.push_back(std::move(found->second.pages));
+    const auto found = in_memory_.find(residence_of(plan.stays[index_of(id)]));
+    pages.push_back(std::move(found->second.pages));
     in_memory_.erase(found);
   }
   const auto& dead = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
-  for (const auto& [bundle, left] : in_memory_) {
-    SPILLWAY_CHECK(!left.dirty || dead[index_of(bundle)], "bundle {} in memory is not in the plan's entry",
-                   index_of(bundle));
+  const std::vector<bool> dead_below = dead_below_on_entry(plan, layout_);
+  for (const auto& [what, left] : in_memory_) {
+    const bool useless =
+        dead[index_of(what.bundle)] || (what.memory == MemoryId::host && dead_below[index_of(what.bundle)]);
+    SPILLWAY_CHECK(!left.dirty || useless, "bundle {} in memory is not in the plan's entry", index_of(what.bundle));
   }
-  return std::make_shared<const Following>(trail_.follow(waits, held));
+  return std::make_shared<const Following>(trail_.follow(waits, pages));
 }
 
 void Executor::leave(const Plan& plan, const Following& following) {
   in_memory_.clear();
   for (std::size_t i = 0; i < plan.exit.stays.size(); ++i) {
     const Stay& stay = plan.stays[index_of(plan.exit.stays[i])];
-    InMemory& held = in_memory_[stay.bundle];
+    InMemory& held = in_memory_[residence_of(stay)];
     held.dirty = plan.exit.dirty[i];
     for (const PageId page : stay.pages) held.pages.push_back(following.physical[index_of(page)]);
   }
@@ -171,8 +187,10 @@ void Executor::leave(const Plan& plan, const Following& following) {
 
 // In the order of the plan a read comes after the write it needs.
 void Executor::count_traffic(const Plan& plan, RunReport& report) {
+  report.up_bytes = plan.up_bytes;
+  report.down_bytes = plan.down_bytes;
   for (const Instr& instr : plan.instrs) {
-    if (instr.kind != Instr::Kind::read && instr.kind != Instr::Kind::write) continue;
+    if (!is_of_disk(instr.kind)) continue;
     const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
     const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
     const bool writes = instr.kind == Instr::Kind::write;
@@ -189,7 +207,6 @@ void Executor::run_compute(const Following& following, RunReport& report) {
   const Plan& plan = following.waits->plan();
   const BoundProgram& program = *programs_[static_cast<std::size_t>(plan.program)];
   Delays delays(options_.delay_seed);
-  std::atomic<std::int64_t>& done = lanes_->done[static_cast<std::size_t>(LaneId::compute)];
   for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::compute)]) {
     const Instr& instr = plan.instrs[index_of(id)];
     wait_for(following, id, report);
@@ -198,12 +215,18 @@ void Executor::run_compute(const Following& following, RunReport& report) {
     events_.op_begin(following, id, instr.op);
     run_op(program, instr.op);
     events_.op_end(following, id, instr.op);
-    const std::int64_t count = done.fetch_add(1) + 1;
-    if (count >= lanes_->wake_at.load()) {
-      lanes_->wake_at = never;
-      io_->wake();
-    }
+    end_instr(LaneId::compute);
   }
+}
+
+// Of a lane that is not the disk's.
+void Executor::end_instr(LaneId lane) {
+  const auto l = static_cast<std::size_t>(lane);
+  const std::int64_t count = lanes_->done[l].fetch_add(1) + 1;
+  if (has_device()) lanes_->signal();
+  if (count < lanes_->wake_at[l].load()) return;
+  lanes_->wake_at[l] = never;
+  io_->wake();
 }
 
 void Executor::run_op(const BoundProgram& program, OpId op) {
@@ -217,13 +240,22 @@ void Executor::run_op(const BoundProgram& program, OpId op) {
 
 void Executor::begin_stay(const Following& following, InstrId instr, StayId id) {
   const Stay& stay = following.waits->plan().stays[index_of(id)];
-  const std::int64_t address = layout_.bundles[index_of(stay.bundle)].address;
   for (std::size_t i = 0; i < stay.pages.size(); ++i) {
-    const PageId page = following.physical[index_of(stay.pages[i])];
-    pool_->attach(page, address + static_cast<std::int64_t>(i) * layout_.page_bytes);
-    if (options_.poison) pool_->fill(page, poison);
+    attach(following.physical[index_of(stay.pages[i])], residence_of(stay), i);
+  }
+  if (options_.poison) {
+    std::memset(data(stay.bundle, stay.memory), std::to_integer<int>(poison),
+                stay.pages.size() * static_cast<std::size_t>(layout_.page_bytes));
   }
   events_.stay_begin(following, instr, id);
+}
+
+// Puts a page at its place, the index-th of the bundle.
+void Executor::attach(PageId physical, const Residence& what, std::size_t index) {
+  const std::int64_t first = what.memory == MemoryId::device ? pool_->page_count() : 0;
+  pool_of(what.memory)
+      .attach(static_cast<PageId>(static_cast<std::int64_t>(physical) - first),
+              layout_.bundles[index_of(what.bundle)].address + static_cast<std::int64_t>(index) * layout_.page_bytes);
 }
 
 bool Executor::reached(const LaneClock& clock) const {

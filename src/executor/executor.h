@@ -1,6 +1,10 @@
 // The executor interprets plans: it starts the instructions of each lane in order, each when what it waits for is done,
 // and decides nothing. Compute runs on the calling thread and its pool; one further thread moves pages to and from disk
-// and sleeps when it has nothing to do.
+// and sleeps when it has nothing to do. For plans with a device, two more copy between its pages and the host's, one
+// for each direction.
+//
+// The device is a virtual one: a second pool of pages, in which the same processor computes, behind a link that is held
+// to its rates.
 //
 // Plans follow each other as a stream: a run returns when its ops are done, with moves of its tail still under way, and
 // the next plan's instructions queue behind them in each lane. What the next plan waits for of them is in plan/trail.h.
@@ -19,7 +23,9 @@
 #include "device/page_pool.h"
 #include "device/thread_pool.h"
 #include "executor/kernel_table.h"
+#include "executor/link_pace.h"
 #include "executor/run_events.h"
+#include "machine/rates.h"
 #include "plan/trail.h"
 #include "store/io.h"
 #include "store/slot_file.h"
@@ -38,6 +44,7 @@ struct ExecutorOptions {
   // out, each held once for the callee, who releases them. On the disk thread, so it must be brief; of a speculated run
   // not before it is accepted, then possibly on the thread that does, and never when it is taken back.
   std::function<void(SlotSnapshot)> on_commit = {};
+  LinkRate link = {};  // to the device; rates of 0: as fast as memory is copied
   IoOptions io;
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io = {};  // a failing disk, for tests
   bool poison = false;                // fill pages with NaN before a stay begins on them
@@ -50,14 +57,17 @@ struct ExecutorOptions {
 struct RunReport {
   // Bytes of its moves, some of which may still be under way; what was never written is zero and not read.
   Traffic traffic;
+  std::int64_t up_bytes = 0;  // of its copies to the device
+  std::int64_t down_bytes = 0;
   std::array<Traffic, memory_tag_count> traffic_by_tag{};  // the same, where the executor was given tags
   double seconds = 0;                                      // until its ops were done
-  double stalled_seconds = 0;                              // compute waited for disk
+  double stalled_seconds = 0;                              // compute waited for disk or link
 };
 
 class Executor {
  public:
-  // `plans` are those to be run; all have the same number of pages. Everything given must outlive the executor.
+  // `plans` are those to be run; all have the same number of pages, of each memory. Everything given must outlive the
+  // executor.
   Executor(const Layout& layout, std::span<const Program* const> programs, std::span<const Plan> plans,
            KernelCache& kernels, const ExecutorOptions& options);
   ~Executor();
@@ -103,6 +113,7 @@ class Executor {
   SlotSnapshot snapshot() const;
 
   std::string describe_io() const;
+  std::string describe_device() const;  // empty without one
   const HostPagePool& pool() const { return *pool_; }
 
  private:
@@ -135,9 +146,22 @@ class Executor {
   void commit(const Following& following);
   void end_move(LaneId lane, Move& move);
 
+  // The threads of the link's directions.
+  void copy_thread(LaneId lane);
+  void run_copies(const Following& following, LaneId lane, LinkPace& pace);
+  bool wait_for_copy(const LaneClock& clock);
+  void end_instr(LaneId lane);
+  void stop_copies();
+
   // Moves outside a plan, on the calling thread.
+  struct InMemory;
+  InMemory& take_pages(const Residence& what);
   void bring_in(BundleId bundle);
   void write_out(BundleId bundle);
+  void lift(BundleId bundle);
+  void lower(BundleId bundle);
+  void put_away(MemoryId memory, const std::map<Residence, bool>& wanted, const std::vector<bool>& dead);
+  InMemory* held(MemoryId memory, BundleId bundle);
   void end_visit(std::size_t keep);
   void move_now(BundleId bundle, IoRequest::Kind kind);
 
@@ -149,12 +173,19 @@ class Executor {
   void drop_replaced(BundleId bundle);
   void keep_replaced(BundleId bundle);
   int disk_of(BundleId bundle) const;
-  std::byte* data(BundleId bundle) const { return pool_->address(layout_.bundles[index_of(bundle)].address); }
+  std::byte* data(BundleId bundle, MemoryId memory = MemoryId::host) const {
+    return pool_of(memory).address(layout_.bundles[index_of(bundle)].address);
+  }
+  HostPagePool& pool_of(MemoryId memory) const { return memory == MemoryId::host ? *pool_ : *device_; }
+  void attach(PageId physical, const Residence& what, std::size_t index);
+  bool has_device() const { return device_ != nullptr; }
+  MemoryId compute_memory() const { return has_device() ? MemoryId::device : MemoryId::host; }
 
   const Layout& layout_;
   ExecutorOptions options_;
   std::unique_ptr<HostPagePool> pool_;
-  std::shared_ptr<SlotStore> slots_;  // outlives the engine, which may have requests under way on its files
+  std::unique_ptr<HostPagePool> device_;  // its pages are numbered after those of the host; null: there is none
+  std::shared_ptr<SlotStore> slots_;      // outlives the engine, which may have requests under way on its files
   std::unique_ptr<IoEngine> io_;
   std::vector<std::unique_ptr<BoundProgram>> programs_;
   std::unique_ptr<ThreadPool> threads_;
@@ -165,11 +196,11 @@ class Executor {
   Trail trail_;
 
   struct InMemory {
-    std::vector<PageId> pages;  // physical
-    bool dirty = true;          // may be newer than the copy on disk
+    std::vector<PageId> pages = {};  // physical
+    bool dirty = true;               // may be newer than the copy below
   };
-  std::map<BundleId, InMemory> in_memory_;  // state bundles when the plans so far are done
-  std::vector<bool> on_disk_;               // by bundle: it has a copy when the plans so far are done
+  std::map<Residence, InMemory> in_memory_;  // state bundles when the plans so far are done
+  std::vector<bool> on_disk_;                // by bundle: it has a copy when the plans so far are done
   struct Visit {
     BundleId bundle = BundleId::none;
     bool changed = false;

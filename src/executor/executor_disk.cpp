@@ -1,6 +1,7 @@
 // The disk side of the executor: one thread that starts moves in lane order, sleeps in the engine, and counts what is
 // done.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/error.h"
@@ -48,7 +49,8 @@ void Executor::run_disk() {
       while (start_moves(LaneId::read) || start_moves(LaneId::write)) {
       }
     }
-    const auto& [compute, reads, writes] = lanes_->moves;
+    const Lanes::Moves& reads = lanes_->moves[1];
+    const Lanes::Moves& writes = lanes_->moves[2];
     const bool at_rest = reads.under_way + writes.under_way == 0;  // what was started may be done at once
     if (at_rest && (failed || (reads.plans.empty() && writes.plans.empty()))) continue;
     if (!failed && !ask_for_wake()) continue;
@@ -86,18 +88,22 @@ const Following* Executor::next_of(LaneId lane, InstrId& id) {
   return &following;
 }
 
-// Says at which count of ops to wake, then looks once more; false when a move can start after all.
+// Says at which counts of ops and copies to wake, then looks once more; false when a move can start after all.
 bool Executor::ask_for_wake() {
-  std::int64_t wake_at = never;
+  constexpr std::array others{static_cast<std::size_t>(LaneId::compute), static_cast<std::size_t>(LaneId::up),
+                              static_cast<std::size_t>(LaneId::down)};
+  LaneClock wake_at{never, never, never, never, never};
   bool any = false;
   for (const LaneId lane : {LaneId::read, LaneId::write}) {
     InstrId id = InstrId::none;
     const Following* const following = next_of(lane, id);
     if (following == nullptr) continue;
-    const std::int64_t ops = following->wait_of(id)[0];
-    if (ops > lanes_->done[0].load()) wake_at = std::min(wake_at, ops);
+    const LaneClock clock = following->wait_of(id);
+    for (const std::size_t other : others) {
+      if (clock[other] > lanes_->done[other].load()) wake_at[other] = std::min(wake_at[other], clock[other]);
+    }
   }
-  lanes_->wake_at = wake_at;
+  for (const std::size_t other : others) lanes_->wake_at[other] = wake_at[other];
   for (const LaneId lane : {LaneId::read, LaneId::write}) {
     InstrId id = InstrId::none;
     const Following* const following = next_of(lane, id);

@@ -6,13 +6,13 @@
 namespace spillway {
 
 void Executor::speculate(std::span<const BundleId> bundles) {
+  SPILLWAY_CHECK(!has_device(), "a run with a device cannot be taken back");
   end_visit(0);
   for (const BundleId bundle : bundles) {
-    const auto held = in_memory_.find(bundle);
-    if (held == in_memory_.end() || !held->second.dirty) continue;
+    const InMemory* const found = held(MemoryId::host, bundle);
+    if (found == nullptr || !found->dirty) continue;
     drain();
     write_out(bundle);
-    held->second.dirty = false;
   }
   const std::lock_guard lock(speculation_mutex_);
   SPILLWAY_CHECK(!speculation_, "a run that may be taken back is not decided yet");
@@ -46,7 +46,7 @@ void Executor::revert() {
   const std::lock_guard lock(speculation_mutex_);
   SPILLWAY_CHECK(speculation_ && speculation_->run != nullptr, "there is no run to take back");
   if (speculation_->commit) slots_->release(speculation_->commit->slots);
-  std::erase_if(in_memory_, [&](const auto& held) { return speculation_->bundles[index_of(held.first)]; });
+  std::erase_if(in_memory_, [&](const auto& held) { return speculation_->bundles[index_of(held.first.bundle)]; });
   for (auto& [bundle, slots] : speculation_->before) {
     slots_->release(bundle_slots_[index_of(bundle)]);
     on_disk_[index_of(bundle)] = !slots.empty();

@@ -7,22 +7,32 @@
 
 namespace spillway {
 
-void Executor::bring_in(BundleId bundle) {
-  std::vector<bool> used(static_cast<std::size_t>(pool_->page_count()), false);
+Executor::InMemory* Executor::held(MemoryId memory, BundleId bundle) {
+  const auto found = in_memory_.find({memory, bundle});
+  return found != in_memory_.end() ? &found->second : nullptr;
+}
+
+// Gives the bundle free pages of the memory; what they hold is not its bytes yet.
+Executor::InMemory& Executor::take_pages(const Residence& what) {
+  const std::int64_t first = what.memory == MemoryId::device ? pool_->page_count() : 0;
+  std::vector<bool> used(static_cast<std::size_t>(first + pool_of(what.memory).page_count()), false);
   for (const auto& [other, held] : in_memory_) {
+    if (other.memory != what.memory) continue;
     for (const PageId page : held.pages) used[index_of(page)] = true;
   }
   std::vector<PageId> pages;
-  for (std::size_t p = 0; p < used.size() && static_cast<std::int64_t>(pages.size()) < layout_.pages_of(bundle); ++p) {
+  for (auto p = static_cast<std::size_t>(first);
+       p < used.size() && static_cast<std::int64_t>(pages.size()) < layout_.pages_of(what.bundle); ++p) {
     if (!used[p]) pages.push_back(static_cast<PageId>(p));
   }
-  SPILLWAY_CHECK(static_cast<std::int64_t>(pages.size()) == layout_.pages_of(bundle), "no {} free pages for bundle {}",
-                 layout_.pages_of(bundle), index_of(bundle));
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    pool_->attach(pages[i],
-                  layout_.bundles[index_of(bundle)].address + static_cast<std::int64_t>(i) * layout_.page_bytes);
-  }
-  in_memory_[bundle] = {std::move(pages), false};
+  SPILLWAY_CHECK(static_cast<std::int64_t>(pages.size()) == layout_.pages_of(what.bundle),
+                 "no {} free pages for bundle {}", layout_.pages_of(what.bundle), index_of(what.bundle));
+  for (std::size_t i = 0; i < pages.size(); ++i) attach(pages[i], what, i);
+  return in_memory_[what] = {std::move(pages), false};
+}
+
+void Executor::bring_in(BundleId bundle) {
+  take_pages({MemoryId::host, bundle});
   if (bundle_slots_[index_of(bundle)].empty()) {
     std::memset(data(bundle), 0, static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
   } else {
@@ -35,6 +45,30 @@ void Executor::write_out(BundleId bundle) {
   move_now(bundle, IoRequest::Kind::write);
   drop_replaced(bundle);
   on_disk_[index_of(bundle)] = true;
+  if (InMemory* const found = held(MemoryId::host, bundle)) found->dirty = false;
+}
+
+// To the device, from the host's memory or by way of it. What was never written is zero.
+void Executor::lift(BundleId bundle) {
+  const bool passes = held(MemoryId::host, bundle) == nullptr;
+  if (passes) bring_in(bundle);
+  take_pages({MemoryId::device, bundle});
+  std::memcpy(data(bundle, MemoryId::device), data(bundle),
+              static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
+  if (passes) in_memory_.erase({MemoryId::host, bundle});
+}
+
+// What the device has of it becomes what is below too: in the host's memory where that holds it, or else on disk.
+void Executor::lower(BundleId bundle) {
+  const bool passes = held(MemoryId::host, bundle) == nullptr;
+  if (passes) take_pages({MemoryId::host, bundle});
+  std::memcpy(data(bundle), data(bundle, MemoryId::device),
+              static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
+  held(MemoryId::device, bundle)->dirty = false;
+  held(MemoryId::host, bundle)->dirty = true;
+  if (!passes) return;
+  write_out(bundle);
+  in_memory_.erase({MemoryId::host, bundle});
 }
 
 void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
@@ -65,10 +99,13 @@ void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
 void Executor::write_residents() {
   drain();
   end_visit(0);
-  for (auto& [bundle, held] : in_memory_) {
-    if (!held.dirty) continue;
-    write_out(bundle);
-    held.dirty = false;
+  std::vector<Residence> dirty;
+  for (const auto& [what, held] : in_memory_) {
+    if (held.dirty && what.memory == MemoryId::device) dirty.push_back(what);
+  }
+  for (const Residence& what : dirty) lower(what.bundle);
+  for (const auto& [what, held] : in_memory_) {
+    if (held.dirty && what.memory == MemoryId::host) write_out(what.bundle);
   }
 }
 
@@ -91,19 +128,20 @@ SlotSnapshot Executor::snapshot() const {
 void Executor::visit_piece(PieceId piece, bool changes, const std::function<void(std::byte* data)>& visit) {
   drain();
   const Place& place = layout_.piece_places[index_of(piece)];
+  const MemoryId where = held(MemoryId::device, place.bundle) != nullptr ? MemoryId::device : MemoryId::host;
   const auto visited =
       std::find_if(visits_.begin(), visits_.end(), [&](const Visit& entry) { return entry.bundle == place.bundle; });
   if (visited != visits_.end()) {
     visited->changed = visited->changed || changes;
     std::rotate(visited, visited + 1, visits_.end());
-  } else if (const auto held = in_memory_.find(place.bundle); held != in_memory_.end()) {
-    held->second.dirty = held->second.dirty || changes;
+  } else if (InMemory* const found = held(where, place.bundle)) {
+    found->dirty = found->dirty || changes;
   } else {
     end_visit(visited_bundles - 1);
     bring_in(place.bundle);
     visits_.push_back({place.bundle, changes});
   }
-  visit(data(place.bundle) + place.offset_bytes);
+  visit(data(place.bundle, where) + place.offset_bytes);
 }
 
 // Puts away all but the latest `keep`.
@@ -112,7 +150,7 @@ void Executor::end_visit(std::size_t keep) {
     const Visit visit = visits_.front();
     visits_.erase(visits_.begin());
     if (visit.changed) write_out(visit.bundle);
-    in_memory_.erase(visit.bundle);
+    in_memory_.erase({MemoryId::host, visit.bundle});
   }
 }
 
@@ -120,33 +158,57 @@ void Executor::settle(const Plan& plan, const Boundary& boundary) {
   drain();
   end_visit(0);
   const auto& dead = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
-  std::map<BundleId, bool> wanted;  // may be dirty
+  std::map<Residence, bool> wanted;  // may be dirty
   for (std::size_t i = 0; i < boundary.stays.size(); ++i) {
-    wanted[plan.stays[index_of(boundary.stays[i])].bundle] = boundary.dirty[i];
+    wanted[residence_of(plan.stays[index_of(boundary.stays[i])])] = boundary.dirty[i];
   }
-  for (auto held = in_memory_.begin(); held != in_memory_.end();) {
-    const auto stays = wanted.find(held->first);
-    const bool useless = stays == wanted.end() && dead[index_of(held->first)];
-    if (held->second.dirty && !useless && (stays == wanted.end() || !stays->second)) {
-      write_out(held->first);
-      held->second.dirty = false;
+  // What leaves the device needs the room that the host keeps for visits, so the host is cleared first.
+  for (const MemoryId memory : {MemoryId::host, MemoryId::device}) put_away(memory, wanted, dead);
+  for (const MemoryId memory : {MemoryId::host, MemoryId::device}) {
+    for (const auto& [what, dirty] : wanted) {
+      if (what.memory != memory || in_memory_.contains(what)) continue;
+      memory == MemoryId::host ? bring_in(what.bundle) : lift(what.bundle);
     }
-    held = stays != wanted.end() ? std::next(held) : in_memory_.erase(held);
   }
-  for (const auto& [bundle, dirty] : wanted) {
-    if (!in_memory_.contains(bundle)) bring_in(bundle);
+  for (const auto& [what, dirty] : wanted) {  // which what left the device may have changed
+    if (what.memory == MemoryId::host && !dirty && in_memory_[what].dirty) write_out(what.bundle);
+  }
+}
+
+// What of a memory is not wanted leaves it, and what is wanted clean is written, where it is of use.
+void Executor::put_away(MemoryId memory, const std::map<Residence, bool>& wanted, const std::vector<bool>& dead) {
+  std::vector<Residence> all;
+  for (const auto& [what, held] : in_memory_) {
+    if (what.memory == memory) all.push_back(what);
+  }
+  for (const Residence& what : all) {
+    const auto stays = wanted.find(what);
+    const bool gone = stays == wanted.end();
+    const InMemory* const above = memory == MemoryId::host ? held(MemoryId::device, what.bundle) : nullptr;
+    const bool stale = above != nullptr && above->dirty;
+    const bool useless = stale || (gone && dead[index_of(what.bundle)]);
+    if (in_memory_[what].dirty && !useless && (gone || !stays->second)) {
+      memory == MemoryId::device ? lower(what.bundle) : write_out(what.bundle);
+    }
+    if (gone) in_memory_.erase(what);
   }
 }
 
 bool Executor::is_ready_for(const Plan& plan) const {
-  std::vector<bool> wanted = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;  // or of no use
+  const auto& dead = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
+  const std::vector<bool> dead_below = dead_below_on_entry(plan, layout_);
+  std::vector<bool> wanted(memory_count * layout_.bundles.size(), false);
   for (const StayId id : plan.entry.stays) {
-    const BundleId bundle = plan.stays[index_of(id)].bundle;
-    if (!in_memory_.contains(bundle)) return false;
-    wanted[index_of(bundle)] = true;
+    const Residence what = residence_of(plan.stays[index_of(id)]);
+    if (!in_memory_.contains(what)) return false;
+    wanted[index_in(layout_, what)] = true;
   }
-  return std::all_of(in_memory_.begin(), in_memory_.end(),
-                     [&](const auto& held) { return !held.second.dirty || wanted[index_of(held.first)]; });
+  return std::all_of(in_memory_.begin(), in_memory_.end(), [&](const auto& held) {
+    const auto& [what, now] = held;
+    const bool useless =
+        dead[index_of(what.bundle)] || (what.memory == MemoryId::host && dead_below[index_of(what.bundle)]);
+    return !now.dirty || wanted[index_in(layout_, what)] || useless;
+  });
 }
 
 }  // namespace spillway

@@ -51,13 +51,23 @@ struct Executor::Move {
 struct Executor::Lanes {
   std::array<std::atomic<std::int64_t>, lane_count> done{};  // instructions of each lane that are done, in order
   std::atomic<std::uint32_t> events{0};                      // grows with every change the compute thread may wait for
-  std::atomic<std::int64_t> wake_at{never};                  // compute count at which the disk thread wants a wake
+  // By lane, the count at which the disk thread wants a wake; it sees the ends of its own lanes.
+  std::array<std::atomic<std::int64_t>, lane_count> wake_at{never, never, never, never, never};
   std::atomic<bool> failed{false};
 
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<const Following>> submitted;  // for the disk thread to take
-  bool idle = true;            // the disk thread has nothing to start and nothing under way, and touches no engine
+  bool idle = true;  // the disk thread has nothing to start and nothing under way, and touches no engine
+  // Of a direction of the link: plans for its thread to take. It has nothing to do when it says so.
+  struct Copies {
+    std::deque<std::shared_ptr<const Following>> submitted;
+    bool idle = true;
+    std::thread thread;
+  };
+  Copies up;
+  Copies down;
+  Copies& copies(LaneId lane) { return lane == LaneId::up ? up : down; }
   std::exception_ptr failure;  // the first one; it stays
   bool stop = false;
 

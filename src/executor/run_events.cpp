@@ -6,6 +6,11 @@ static_assert(static_cast<int>(EventLane::compute) == static_cast<int>(LaneId::c
 static_assert(static_cast<int>(EventLane::read) == static_cast<int>(LaneId::read));
 static_assert(static_cast<int>(EventLane::write) == static_cast<int>(LaneId::write));
 
+EventLane RunEvents::lane_of(LaneId lane) {
+  if (lane == LaneId::up) return EventLane::up;
+  return lane == LaneId::down ? EventLane::down : static_cast<EventLane>(lane);
+}
+
 void RunEvents::begin(const std::shared_ptr<const Following>& run) {
   if (to_ == nullptr) return;
   before_ = std::move(now_);
@@ -39,13 +44,13 @@ void RunEvents::wait_for(const Following& run, InstrId id, const LaneClock& cloc
   if (wait == wait_) return;
   end_wait(run, id);
   wait_ = wait;
-  to_->wait_begin(tag_of(run), number_of(id), static_cast<EventLane>(lane), number,
+  to_->wait_begin(tag_of(run), number_of(id), lane_of(static_cast<LaneId>(lane)), number,
                   static_cast<std::int32_t>(wait.bundle));
 }
 
 void RunEvents::end_wait(const Following& run, InstrId id) {
   if (wait_.lane == 0) return;
-  to_->wait_end(tag_of(run), number_of(id), static_cast<EventLane>(wait_.lane), wait_.number,
+  to_->wait_end(tag_of(run), number_of(id), lane_of(static_cast<LaneId>(wait_.lane)), wait_.number,
                 static_cast<std::int32_t>(wait_.bundle));
   wait_ = {};
 }
@@ -54,6 +59,7 @@ void RunEvents::attach(const Following& run, InstrId id, StayId id_of_stay) {
   const Plan& plan = run.waits->plan();
   const Stay& stay = plan.stays[index_of(id_of_stay)];
   const LaneId lane = plan.instrs[index_of(id)].lane;
+  if (is_copy(plan.instrs[index_of(id)].kind)) return;  // their threads have no ring
   to_->stay_begin(lane == LaneId::compute ? EventSource::compute : EventSource::disk, lane_of(lane), tag_of(run),
                   number_of(id), static_cast<std::int32_t>(stay.bundle), std::ssize(stay.pages) * layout_.page_bytes);
 }

@@ -69,7 +69,7 @@ class RunEvents {
 
  private:
   static std::int32_t number_of(InstrId id) { return static_cast<std::int32_t>(id); }
-  static EventLane lane_of(LaneId lane) { return static_cast<EventLane>(lane); }
+  static EventLane lane_of(LaneId lane);
   static std::uint8_t disk_of(int disk) { return disk < 0 ? no_disk : static_cast<std::uint8_t>(disk); }
   std::int64_t bytes_of(BundleId bundle) const { return layout_.bundles[index_of(bundle)].bytes; }
   RunTag tag_of(const Following& run) const;

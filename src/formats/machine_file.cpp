@@ -102,6 +102,16 @@ DiskRate read_disk(const JsonObject& object) {
   return disk;
 }
 
+LinkRate read_link(const JsonObject& object) {
+  refuse_unknown(object,
+                 std::to_array<std::string_view>({"up_bytes_per_second", "down_bytes_per_second", "copy_seconds"}));
+  LinkRate link = assumed_rates().link;
+  link.up_bytes_per_second = object.positive("up_bytes_per_second");
+  link.down_bytes_per_second = object.positive("down_bytes_per_second", link.up_bytes_per_second);
+  read(object, "copy_seconds", link.copy_seconds);
+  return link;
+}
+
 OpRate read_op(const JsonObject& object) {
   refuse_unknown(object, std::to_array<std::string_view>(
                              {"op", "dtype", "shape", "flops", "bytes", "threads", "seconds", "source"}));
@@ -152,6 +162,12 @@ ordered_json disk_json(const DiskRate& disk) {
   return out;
 }
 
+ordered_json link_json(const LinkRate& link) {
+  return {{"up_bytes_per_second", link.up_bytes_per_second},
+          {"down_bytes_per_second", link.down_bytes_per_second},
+          {"copy_seconds", link.copy_seconds}};
+}
+
 ordered_json op_json(const OpRate& rate) {
   ordered_json out = {{"op", rate.what.op},
                       {"dtype", name_of(rate.what.dtype)},
@@ -176,10 +192,10 @@ MachineRates parse_machine(std::string_view text, const std::string& file) {
   }
   if (!root.is_object()) throw UserError("{} holds no JSON object; docs/formats.md has its keys", file);
   const JsonObject object(root, file);
-  refuse_unknown(object, std::to_array<std::string_view>({"identity", "threads", "memory_bytes",
-                                                          "bf16_flops_per_second", "f32_flops_per_second",
-                                                          "memory_bytes_per_second", "compute_slowdown", "op_seconds",
-                                                          "attach_seconds", "wake_seconds", "source", "disks", "ops"}));
+  refuse_unknown(object, std::to_array<std::string_view>(
+                             {"identity", "threads", "memory_bytes", "bf16_flops_per_second", "f32_flops_per_second",
+                              "memory_bytes_per_second", "compute_slowdown", "op_seconds", "attach_seconds",
+                              "wake_seconds", "device_memory_bytes", "link", "source", "disks", "ops"}));
   MachineRates rates = assumed_rates();
   if (const std::optional<JsonObject> identity = object.object("identity")) rates.identity = read_identity(*identity);
   rates.threads = object.size("threads", most_threads, 0);
@@ -191,6 +207,8 @@ MachineRates parse_machine(std::string_view text, const std::string& file) {
   read(object, "op_seconds", rates.op_seconds);
   read(object, "attach_seconds", rates.attach_seconds);
   read(object, "wake_seconds", rates.wake_seconds);
+  read_bytes(object, "device_memory_bytes", rates.device_memory_bytes);
+  if (const std::optional<JsonObject> link = object.object("link")) rates.link = read_link(*link);
   rates.source = source_of(object);
   if (object.has("disks")) rates.disks.clear();
   for (const JsonObject& disk : objects(object, "disks")) rates.disks.push_back(read_disk(disk));
@@ -213,6 +231,10 @@ std::string write_machine(const MachineRates& rates) {
   out["op_seconds"] = rates.op_seconds;
   out["attach_seconds"] = rates.attach_seconds;
   out["wake_seconds"] = rates.wake_seconds;
+  if (rates.device_memory_bytes > 0) {
+    out["device_memory_bytes"] = rates.device_memory_bytes;
+    out["link"] = link_json(rates.link);
+  }
   out["source"] = name_of(rates.source);
   out["disks"] = ordered_json::array();
   for (const DiskRate& disk : rates.disks) out["disks"].push_back(disk_json(disk));

@@ -7,12 +7,14 @@ namespace spillway {
 
 // What `--memory` promises covers the whole process. The fixed part is everything that is not a page: code, libraries,
 // stacks, tokenizer, Programs and Plans, kernels and their scratch. Both `plan` and the run take it from here, so they
-// agree.
+// agree. A device's memory is another one, counted apart.
 struct Machine {
   std::int64_t budget_bytes = 0;  // of the process
   std::int64_t fixed_bytes = 0;   // not available as pages
-  std::int64_t page_bytes = 0;    // a power of two
+  std::int64_t page_bytes = 0;    // a power of two, of both memories
+  std::int64_t device_bytes = 0;  // of the device's memory; 0: there is none
 
+  std::int64_t device_pages() const { return device_bytes / page_bytes; }
   std::int64_t pages() const { return budget_bytes > fixed_bytes ? (budget_bytes - fixed_bytes) / page_bytes : 0; }
 };
 

@@ -74,6 +74,7 @@ MachineRates assumed_rates() {
   disk.request_seconds = 100e-6;
   disk.source = RateSource::predicted;
   rates.disks = {disk};
+  rates.link = {8e9, 8e9, 10e-6};
   return rates;
 }
 

@@ -61,6 +61,13 @@ struct DiskRate {
   std::int64_t depth = 0;  // requests in flight at which the rates were reached, and no fewer reach them; 0: not said
 };
 
+// The link between the host's memory and a device's: both directions at once, each at its own rate.
+struct LinkRate {
+  double up_bytes_per_second = 0;  // to the device
+  double down_bytes_per_second = 0;
+  double copy_seconds = 0;  // to start a copy
+};
+
 struct MachineRates {
   MachineIdentity identity;
   std::int64_t threads = 0;          // 0: not said
@@ -73,6 +80,8 @@ struct MachineRates {
   double attach_seconds = 0;                    // to put a page at an address
   double wake_seconds = 0;                      // from the end of what a lane slept for to its going on
   RateSource source = RateSource::declared;     // of the rates above
+  std::int64_t device_memory_bytes = 0;         // 0: there is no device
+  LinkRate link;                                // to it
   std::vector<DiskRate> disks;
   std::vector<OpRate> ops;
 

@@ -463,6 +463,10 @@ class LayoutMaker {
 
 }  // namespace
 
+Segments::Segments(std::int32_t count) {
+  for (std::int32_t s = 0; s <= count; ++s) begin.push_back(s);
+}
+
 Segments::Segments(const Program& program) {
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (i == 0 || !(program.ops[i].label == program.ops[i - 1].label)) begin.push_back(static_cast<std::int32_t>(i));

@@ -22,6 +22,8 @@ struct Segments {
   std::vector<std::int32_t> begin;  // one more than there are segments
 
   explicit Segments(const Program& program);
+  // Of `count` ops, each a segment.
+  explicit Segments(std::int32_t count);
   std::int32_t count() const { return static_cast<std::int32_t>(begin.size()) - 1; }
 };
 

@@ -1,8 +1,12 @@
-// A Plan is where and when: three lanes of instructions, in order, each naming what it waits for and the pages it uses.
-// A pure function of (Programs, State, Machine); it can be printed, verified and compared. The executor interprets it
-// and decides nothing.
+// A Plan is where and when: lanes of instructions, in order, each naming what it waits for and the pages it uses. A
+// pure function of (Programs, State, Machine); it can be printed, verified and compared. The executor interprets it and
+// decides nothing.
+//
+// Most plans know one memory, the host's, over disk. A plan with device pages has two above it (plan/tiers.h): ops use
+// pages of the device alone, and copies over a link go between these and pages of the host.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,34 +23,64 @@ constexpr std::size_t index_of(PageId id) { return static_cast<std::size_t>(id);
 constexpr std::size_t index_of(StayId id) { return static_cast<std::size_t>(id); }
 constexpr std::size_t index_of(InstrId id) { return static_cast<std::size_t>(id); }
 
-// Instructions of a lane start in order. Those of `compute` run one after the other; those of `read` and `write` may be
-// in flight together, and count as done in order.
-enum class LaneId : std::uint8_t { compute, read, write };
-constexpr std::size_t lane_count = 3;
+// Instructions of a lane start in order. Those of `compute` run one after the other; those of the others may be in
+// flight together, and count as done in order. `read` and `write` are the disk's directions, `up` (to the device) and
+// `down` (to the host) the link's.
+enum class LaneId : std::uint8_t { compute, read, write, up, down };
+constexpr std::size_t lane_count = 5;
 std::string_view name_of(LaneId lane);
 
-// A bundle's bytes at its address on these pages, from the instruction that begins it until the last that names it.
-// Pages are the plan's own numbers, below Plan::pages; the executor maps them to physical pages, so that a plan whose
-// boundary holds the same bundles on other pages may follow.
+enum class MemoryId : std::uint8_t { host, device };
+constexpr std::size_t memory_count = 2;
+std::string_view name_of(MemoryId memory);
+
+// A bundle's bytes at its address in a memory, on these pages, from the instruction that begins it until the last that
+// names it. Pages are the plan's own numbers: those of the host are below Plan::pages, and those of the device follow.
+// The executor maps them to physical pages of the same memory, so that a plan whose boundary holds the same bundles on
+// other pages may follow.
 struct Stay {
   BundleId bundle = BundleId::none;
   std::vector<PageId> pages;
+  MemoryId memory = MemoryId::host;
 };
+
+// A bundle in a memory: it has at most one stay there at a time.
+struct Residence {
+  MemoryId memory = MemoryId::host;
+  BundleId bundle = BundleId::none;
+  auto operator<=>(const Residence&) const = default;
+};
+inline Residence residence_of(const Stay& stay) { return {stay.memory, stay.bundle}; }
+// Residences counted from 0; those of the host come first, so that plans of one memory have no others.
+inline std::size_t index_in(const Layout& layout, const Residence& residence) {
+  return static_cast<std::size_t>(residence.memory) * layout.bundles.size() + index_of(residence.bundle);
+}
 
 struct Instr {
   // A commit stands in the write lane and is reached when all writes before it are done: then the versions on disk of
   // all committed state are those of the end of its step.
-  enum class Kind : std::uint8_t { run, read, write, commit };
+  // `up` and `down` copy a bundle between its two stays.
+  enum class Kind : std::uint8_t { run, read, write, commit, up, down };
   Kind kind = Kind::run;
   LaneId lane = LaneId::compute;
-  OpId op = OpId::none;        // of a run
-  std::vector<StayId> stays;   // those it touches: one for a move, the op's bundles for a run, none for a commit
+  OpId op = OpId::none;  // of a run
+  // Those it touches: one for a move of the disk, that of the device and that of the host for a copy, the op's bundles
+  // for a run, none for a commit.
+  std::vector<StayId> stays;
   std::vector<StayId> begins;  // those among them whose pages it attaches first
   std::vector<InstrId> after;  // done before it starts, beside its lane's order
   // It may be the first of its plan to meet what earlier plans left under way on its bundles and pages, so it waits for
   // that too; see plan/trail.h.
   bool first = false;
 };
+
+// Whether such a move fills the stay that it names in this memory.
+constexpr bool fills(Instr::Kind kind, MemoryId memory) {
+  return kind == Instr::Kind::read || kind == (memory == MemoryId::device ? Instr::Kind::up : Instr::Kind::down);
+}
+// A move to or from disk.
+constexpr bool is_of_disk(Instr::Kind kind) { return kind == Instr::Kind::read || kind == Instr::Kind::write; }
+constexpr bool is_copy(Instr::Kind kind) { return kind == Instr::Kind::up || kind == Instr::Kind::down; }
 
 // Writes that may be in flight together; each holds the slots of its old version until the new one is complete.
 constexpr std::int64_t max_writes_in_flight = 8;
@@ -55,11 +89,11 @@ constexpr std::int64_t max_writes_in_flight = 8;
 constexpr std::int64_t visited_bundles = 2;
 
 // The state bundles in memory when a plan begins and when it ends, with their stays; all others are on disk, or about
-// to be: moves of the plan before may still be under way. A bundle that is not dirty has its newest version on disk
-// too.
+// to be: moves of the plan before may still be under way. A bundle that is not dirty has its newest version below too:
+// one of the host on disk, one of the device in the host's memory or on disk.
 struct Boundary {
   std::vector<StayId> stays;
-  std::vector<bool> dirty;  // by stay: memory may be newer than the copy on disk
+  std::vector<bool> dirty;  // by stay: memory may be newer than the copy below
 };
 
 // A state bundle that a plan finds or leaves in memory.
@@ -76,18 +110,30 @@ struct Traffic {
 };
 
 struct Plan {
-  std::int32_t program = 0;  // index into the Programs it was made from
-  std::int64_t pages = 0;
-  std::vector<Instr> instrs;  // in an order that respects every wait
+  std::int32_t program = 0;       // index into the Programs it was made from
+  std::int64_t pages = 0;         // of the host
+  std::int64_t device_pages = 0;  // 0: ops use the host's
+  std::vector<Instr> instrs;      // in an order that respects every wait
   std::vector<InstrId> lanes[lane_count];
   std::vector<Stay> stays;
   Boundary entry;
   Boundary exit;
-  Traffic traffic;               // of one step
-  std::int64_t peak_pages = 0;   // in use at once
+  Traffic traffic;              // of one step, to and from disk
+  std::int64_t up_bytes = 0;    // of one step, over the link
+  std::int64_t down_bytes = 0;  // the same
+  std::int64_t peak_pages = 0;  // in use at once, of the host
+  std::int64_t peak_device_pages = 0;
   std::int64_t local_slots = 0;  // pages' worth of disk for local bundles that move
   std::int64_t held_slots = 0;   // the same for the versions from before it, when it may be taken back
+
+  std::int64_t all_pages() const { return pages + device_pages; }
+  // The memory that ops use.
+  MemoryId compute_memory() const { return device_pages > 0 ? MemoryId::device : MemoryId::host; }
 };
+
+// By state bundle: whether what is below the device when this plan begins is neither read by it nor left by it to be
+// read. All false for plans of one memory.
+std::vector<bool> dead_below_on_entry(const Plan& plan, const Layout& layout);
 
 // Pages' worth of disk that suffices for these plans in turn, all versions alive at once, and as many older versions of
 // all committed state beside them; 0 when nothing ever moves.
@@ -124,15 +170,17 @@ struct PlanRequest {
   const Residents* exit = nullptr;
   // By state bundle: those that the exit does not hold dirty. Null: none.
   const std::vector<bool>* clean = nullptr;
+  // By segment: the lane its ops run in, which is then no order between those of different lanes. Null: compute, all.
+  const std::vector<LaneId>* lanes = nullptr;
 };
 
 // Plans one Program in `pages` pages, at least smallest_pages(). State that the Program only creates (see Use::creates)
 // is not held at the entry whatever is asked; at the exit it is live like any other.
 Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, const PlanRequest& request);
 
-// What another Program's plan must hold to stand between two runs of this plan, which must be able to follow itself;
-// what this plan leaves and does not find is among it.
-Residents residents_of(const Plan& plan);
+// What another Program's plan must hold in a memory to stand between two runs of this plan, which must be able to
+// follow itself; what this plan leaves and does not find is among it.
+Residents residents_of(const Plan& plan, MemoryId memory = MemoryId::host);
 
 // Checks a plan on happens-before alone, never on times: pages have one owner at a time and are reused only after the
 // last access of the old owner is done; every read of a value sees the version the Program means; moves carry what was

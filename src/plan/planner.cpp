@@ -29,6 +29,7 @@ class Planner {
   // whatever that leaves in memory.
   Plan make(const Residents& entry, const Residents* exit, const PlanRequest& request) {
     commits_ = request.commits;
+    lanes_ = request.lanes;
     enter(entry);
     wrap_ = exit == nullptr;
     for (std::int32_t s = 0; s < segments(); ++s) {
@@ -157,6 +158,7 @@ class Planner {
     const std::int32_t end = program_.segments.begin[static_cast<std::size_t>(s) + 1];
     std::vector<Instr> instrs(static_cast<std::size_t>(end - begin));
     for (std::int32_t i = begin; i < end; ++i) instrs[static_cast<std::size_t>(i - begin)].op = static_cast<OpId>(i);
+    for (Instr& instr : instrs) instr.lane = lanes_ != nullptr ? (*lanes_)[static_cast<std::size_t>(s)] : instr.lane;
     for (const Use& use : uses(s)) {
       Instr& first = instrs[static_cast<std::size_t>(use.first_op - begin)];
       begin_use(use, first);
@@ -261,6 +263,7 @@ class Planner {
   Schedule schedule_;
   Plan plan_;
   Residency memory_;
+  const std::vector<LaneId>* lanes_ = nullptr;
   bool commits_ = false;
   bool wrap_ = false;
   std::int32_t now_ = 0;
@@ -268,10 +271,11 @@ class Planner {
   std::int32_t ahead_ = 0;  // reads for all segments before it are issued
 };
 
-Residents residents_at(const Plan& plan, const Boundary& boundary) {
+Residents residents_at(const Plan& plan, const Boundary& boundary, MemoryId memory) {
   Residents residents;
   for (std::size_t i = 0; i < boundary.stays.size(); ++i) {
-    residents.push_back({plan.stays[index_of(boundary.stays[i])].bundle, boundary.dirty[i]});
+    const Stay& stay = plan.stays[index_of(boundary.stays[i])];
+    if (stay.memory == memory) residents.push_back({stay.bundle, boundary.dirty[i]});
   }
   std::sort(residents.begin(), residents.end(), [](const Held& a, const Held& b) { return a.bundle < b.bundle; });
   return residents;
@@ -279,9 +283,9 @@ Residents residents_at(const Plan& plan, const Boundary& boundary) {
 
 }  // namespace
 
-Residents residents_of(const Plan& plan) {
-  Residents residents = residents_at(plan, plan.exit);
-  for (const Held& entry : residents_at(plan, plan.entry)) {
+Residents residents_of(const Plan& plan, MemoryId memory) {
+  Residents residents = residents_at(plan, plan.exit, memory);
+  for (const Held& entry : residents_at(plan, plan.entry, memory)) {
     const auto at =
         std::find_if(residents.begin(), residents.end(), [&](const Held& held) { return held.bundle == entry.bundle; });
     SPILLWAY_CHECK(at != residents.end(), "the plan cannot follow itself");
@@ -309,7 +313,7 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
   }
   for (int i = 0; i < attempts; ++i) {
     Plan plan = plan_with(boundary, nullptr);
-    Residents next = residents_at(plan, plan.exit);
+    Residents next = residents_at(plan, plan.exit, MemoryId::host);
     std::erase_if(next, [&](const Held& held) { return dead[index_of(held.bundle)]; });
     if (next == boundary) return plan;
     boundary = std::move(next);

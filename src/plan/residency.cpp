@@ -57,8 +57,12 @@ void Residency::take(BundleId bundle, std::int32_t now) {
 
 void Residency::release(BundleId bundle) {
   Holding& held = holding(bundle);
+  Accesses last = no_accesses;
+  for (const InstrId id : {held.last_run, held.last_read, held.last_write}) {
+    if (id != InstrId::none) last[static_cast<std::size_t>(schedule_.lane_of(id))] = id;
+  }
   for (const PageId page : plan_.stays[index_of(held.stay)].pages) {
-    pages_[index_of(page)].last = {held.last_run, held.last_read, held.last_write};
+    pages_[index_of(page)].last = last;
     free_.push_back(page);
   }
   held.stay = StayId::none;
@@ -72,7 +76,7 @@ void Residency::touched(BundleId bundle, std::int32_t s) {
 }
 
 std::vector<InstrId> Residency::waits_of_pages(StayId stay) const {
-  std::array<InstrId, lane_count> last = {InstrId::none, InstrId::none, InstrId::none};
+  Accesses last = no_accesses;
   for (const PageId page : plan_.stays[index_of(stay)].pages) {
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
       last[lane] = schedule_.later(last[lane], pages_[index_of(page)].last[lane]);

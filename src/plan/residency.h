@@ -64,8 +64,10 @@ class Residency {
   BundleId victim(std::int32_t until) const;
 
  private:
+  using Accesses = std::array<InstrId, lane_count>;  // by lane, the last
+  static constexpr Accesses no_accesses = {InstrId::none, InstrId::none, InstrId::none, InstrId::none, InstrId::none};
   struct Page {
-    std::array<InstrId, lane_count> last = {InstrId::none, InstrId::none, InstrId::none};  // accesses to outlive
+    Accesses last = no_accesses;  // to outlive
   };
   // As kept in the order of victims.
   struct Rank {

@@ -13,10 +13,10 @@ namespace {
 class Firsts {
  public:
   Firsts(const Plan& plan, const Layout& layout)
-      : plan_(plan), program_(layout.programs[static_cast<std::size_t>(plan.program)]) {
-    for (auto& touched : touched_) touched.assign(layout.bundles.size(), false);
-    for (auto& changed : changed_) changed.assign(layout.bundles.size(), false);
-    begun_.assign(static_cast<std::size_t>(plan.pages), false);
+      : plan_(plan), layout_(layout), program_(layout.programs[static_cast<std::size_t>(plan.program)]) {
+    for (auto& touched : touched_) touched.assign(memory_count * layout.bundles.size(), false);
+    for (auto& changed : changed_) changed.assign(memory_count * layout.bundles.size(), false);
+    begun_.assign(static_cast<std::size_t>(plan.all_pages()), false);
   }
 
   bool is_first(const Instr& instr) {
@@ -26,13 +26,14 @@ class Firsts {
     }
     bool first = false;
     for (const StayId id : instr.stays) {
-      const BundleId bundle = plan_.stays[index_of(id)].bundle;
-      first = take(touched_[lane], index_of(bundle)) || first;
-      if (changes(instr, bundle)) first = take(changed_[lane], index_of(bundle)) || first;
+      const Stay& stay = plan_.stays[index_of(id)];
+      const std::size_t at = index_in(layout_, residence_of(stay));
+      first = take(touched_[lane], at) || first;
+      if (changes(instr, stay)) first = take(changed_[lane], at) || first;
     }
     for (const StayId id : instr.begins) {
       const Stay& stay = plan_.stays[index_of(id)];
-      first = take(changed_[lane], index_of(stay.bundle)) || first;
+      first = take(changed_[lane], index_in(layout_, residence_of(stay))) || first;
       for (const PageId page : stay.pages) first = take(begun_, index_of(page)) || first;
     }
     return first;
@@ -45,16 +46,18 @@ class Firsts {
     return first;
   }
 
-  bool changes(const Instr& instr, BundleId bundle) const {
-    if (instr.kind != Instr::Kind::run) return instr.kind == Instr::Kind::read;
+  bool changes(const Instr& instr, const Stay& stay) const {
+    if (instr.kind != Instr::Kind::run) return fills(instr.kind, stay.memory);
     const auto& uses = program_.uses[segment_];
-    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return use.bundle == bundle && use.writes; });
+    return std::any_of(uses.begin(), uses.end(),
+                       [&](const Use& use) { return use.bundle == stay.bundle && use.writes; });
   }
 
   const Plan& plan_;
+  const Layout& layout_;
   const ProgramLayout& program_;
   std::size_t segment_ = 0;
-  std::array<std::vector<bool>, lane_count> touched_;  // by lane and bundle
+  std::array<std::vector<bool>, lane_count> touched_;  // by lane and residence
   std::array<std::vector<bool>, lane_count> changed_;
   std::vector<bool> begun_;  // by page
 };
@@ -83,18 +86,22 @@ void Schedule::finish(Plan& plan, const Layout& layout) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     renamed[static_cast<std::size_t>(order[i])] = static_cast<InstrId>(i);
   }
-  Firsts firsts(plan, layout);
   plan.instrs.reserve(pending_.size());
   for (const std::int32_t old : order) {
     Instr instr = std::move(pending_[static_cast<std::size_t>(old)].instr);
     for (InstrId& wait : instr.after) wait = renamed[index_of(wait)];
     std::sort(instr.after.begin(), instr.after.end());
     instr.after.erase(std::unique(instr.after.begin(), instr.after.end()), instr.after.end());
-    instr.first = firsts.is_first(instr);
     plan.lanes[static_cast<std::size_t>(instr.lane)].push_back(static_cast<InstrId>(plan.instrs.size()));
     plan.instrs.push_back(std::move(instr));
   }
   pending_.clear();
+  mark_firsts(plan, layout);
+}
+
+void mark_firsts(Plan& plan, const Layout& layout) {
+  Firsts firsts(plan, layout);
+  for (Instr& instr : plan.instrs) instr.first = firsts.is_first(instr);
 }
 
 }  // namespace spillway

@@ -16,10 +16,12 @@ class Schedule {
   // The number is good until finish().
   InstrId emit(Instr instr, std::int32_t segment, When when);
 
+  LaneId lane_of(InstrId id) const { return pending_[index_of(id)].instr.lane; }
+
   // The later of two instructions of one lane in the final order.
   InstrId later(InstrId a, InstrId b) const;
 
-  // Sorts into `plan`, renames the waits and marks the firsts.
+  // Sorts into `plan`, with its lanes, and renames the waits. Marks the firsts.
   void finish(Plan& plan, const Layout& layout);
 
  private:
@@ -29,5 +31,8 @@ class Schedule {
   };
   std::vector<Pending> pending_;
 };
+
+// Marks the instructions of a plan that may meet what earlier plans left under way; see plan/trail.h.
+void mark_firsts(Plan& plan, const Layout& layout);
 
 }  // namespace spillway

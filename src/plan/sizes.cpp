@@ -26,6 +26,17 @@ std::int64_t state_pages(const Layout& layout) {
   return pages;
 }
 
+bool finds_on_disk(const Plan& plan, const Layout& layout) {
+  std::vector<bool> elsewhere = layout.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
+  const std::vector<bool> dead_below = dead_below_on_entry(plan, layout);
+  for (std::size_t b = 0; b < dead_below.size(); ++b) elsewhere[b] = elsewhere[b] || dead_below[b];
+  for (const StayId id : plan.entry.stays) {
+    const Stay& stay = plan.stays[index_of(id)];
+    if (stay.memory == MemoryId::host) elsewhere[index_of(stay.bundle)] = true;
+  }
+  return std::find(elsewhere.begin(), elsewhere.end(), false) != elsewhere.end();
+}
+
 }  // namespace
 
 std::string_view name_of(LaneId lane) {
@@ -33,9 +44,13 @@ std::string_view name_of(LaneId lane) {
     case LaneId::compute: return "compute";
     case LaneId::read: return "read";
     case LaneId::write: return "write";
+    case LaneId::up: return "up";
+    case LaneId::down: return "down";
   }
   return "?";
 }
+
+std::string_view name_of(MemoryId memory) { return memory == MemoryId::device ? "device" : "host"; }
 
 std::int64_t visit_pages(const Layout& layout) {
   return std::min<std::int64_t>(visited_bundles, layout.state_bundles) * largest_state_pages(layout);
@@ -75,10 +90,7 @@ std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans, s
   std::int64_t held = 0;
   for (const Plan& plan : plans) {
     held = std::max(held, plan.held_slots);
-    std::int64_t dead = 0;
-    for (const bool bundle : layout.programs[static_cast<std::size_t>(plan.program)].dead_on_entry) dead += bundle;
-    moves = moves || plan.traffic.read_bytes > 0 || plan.traffic.write_bytes > 0 ||
-            std::ssize(plan.entry.stays) < layout.state_bundles - dead;
+    moves = moves || plan.traffic.read_bytes > 0 || plan.traffic.write_bytes > 0 || finds_on_disk(plan, layout);
     slots += plan.local_slots;
   }
   if (!moves) return 0;

@@ -44,17 +44,18 @@ LaneClock join(const LaneClock& a, const LaneClock& b) {
 
 PlanWaits::PlanWaits(const Plan& plan, const Layout& layout)
     : plan_(plan),
+      layout_(layout),
       waits_(plan.instrs.size()),
       first_of_(plan.instrs.size(), -1),
-      page_accessed_(static_cast<std::size_t>(plan.pages)),
-      page_begins_(static_cast<std::size_t>(plan.pages), std::numeric_limits<std::int64_t>::max()),
-      page_ends_(static_cast<std::size_t>(plan.pages), -1) {
+      page_accessed_(static_cast<std::size_t>(plan.all_pages())),
+      page_begins_(static_cast<std::size_t>(plan.all_pages()), std::numeric_limits<std::int64_t>::max()),
+      page_ends_(static_cast<std::size_t>(plan.all_pages()), -1) {
   std::vector<std::int64_t> positions(plan.instrs.size());
   for (const auto& lane : plan.lanes) {
     for (std::size_t i = 0; i < lane.size(); ++i) positions[index_of(lane[i])] = static_cast<std::int64_t>(i);
   }
   Changes program(layout.programs[static_cast<std::size_t>(plan.program)]);
-  std::vector<std::int32_t> touched(layout.bundles.size(), -1);
+  std::vector<std::int32_t> touched(memory_count * layout.bundles.size(), -1);
   std::vector<LaneClock> stay_accessed(plan.stays.size());
   std::vector<std::int64_t> stay_ends(plan.stays.size(), -1);
   for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
@@ -73,17 +74,18 @@ PlanWaits::PlanWaits(const Plan& plan, const Layout& layout)
       firsts_.push_back({static_cast<InstrId>(i), {}});
     }
     for (const StayId id : instr.stays) {
-      const BundleId bundle = plan.stays[index_of(id)].bundle;
+      const Residence what = residence_of(plan.stays[index_of(id)]);
       const bool changes =
-          instr.kind == Instr::Kind::read || (instr.kind == Instr::Kind::run && program.changes(instr.op, bundle));
-      if (touched[index_of(bundle)] < 0) {
-        touched[index_of(bundle)] = static_cast<std::int32_t>(touched_.size());
-        touched_.push_back({bundle, {}, {}, {}, {}});
+          instr.kind == Instr::Kind::run ? program.changes(instr.op, what.bundle) : fills(instr.kind, what.memory);
+      std::int32_t& at = touched[index_in(layout, what)];
+      if (at < 0) {
+        at = static_cast<std::int32_t>(touched_.size());
+        touched_.push_back({what, {}, {}, {}, {}});
       }
-      Touched& log = touched_[static_cast<std::size_t>(touched[index_of(bundle)])];
+      Touched& log = touched_[static_cast<std::size_t>(at)];
       raise(log.accessed, lane, count);
       if (changes) raise(log.written, lane, count);
-      if (instr.kind != Instr::Kind::run) raise(log.moved, lane, count);
+      if (is_of_disk(instr.kind)) raise(log.moved, lane, count);
       if (instr.kind == Instr::Kind::write) raise(log.stored, lane, count);
       if (instr.first) firsts_.back().changes.push_back(changes);
       raise(stay_accessed[index_of(id)], lane, count);
@@ -115,7 +117,7 @@ LaneClock Following::wait_of(InstrId id) const {
 }
 
 Trail::Trail(std::size_t bundles, std::size_t pages)
-    : bundles_(bundles), page_accessed_(pages), page_left_(pages, -1) {}
+    : residences_(memory_count * bundles), page_accessed_(pages), page_left_(pages, -1) {}
 
 Following Trail::follow(const PlanWaits& waits, std::span<const std::vector<PageId>> held) {
   Following following{&waits, lay_pages(waits, held), base_, {}, ++runs_};
@@ -129,32 +131,46 @@ Following Trail::follow(const PlanWaits& waits, std::span<const std::vector<Page
 // Pages that are used first come to those that were left first, so that nobody waits for the last plan's tail.
 std::vector<PageId> Trail::lay_pages(const PlanWaits& waits, std::span<const std::vector<PageId>> held) const {
   const Plan& plan = waits.plan();
-  std::vector<PageId> physical(static_cast<std::size_t>(plan.pages), PageId::none);
-  std::vector<bool> used(page_left_.size(), false);
+  std::vector<PageId> physical(static_cast<std::size_t>(plan.all_pages()), PageId::none);
+  std::vector<bool> used(page_left_.size(), false);  // by physical page
+  std::vector<bool> laid(physical.size(), false);
   SPILLWAY_CHECK(held.size() == plan.entry.stays.size(), "{} bundles for an entry of {}", held.size(),
                  plan.entry.stays.size());
   for (std::size_t s = 0; s < held.size(); ++s) {
     const Stay& stay = plan.stays[index_of(plan.entry.stays[s])];
     for (std::size_t i = 0; i < stay.pages.size(); ++i) {
       physical[index_of(stay.pages[i])] = held[s][i];
+      laid[index_of(stay.pages[i])] = true;
       used[index_of(held[s][i])] = true;
     }
   }
-  std::vector<PageId> open;
-  for (std::size_t p = 0; p < physical.size(); ++p) {
-    if (physical[p] == PageId::none) open.push_back(static_cast<PageId>(p));
-  }
-  std::vector<PageId> left;
-  for (std::size_t p = 0; p < used.size(); ++p) {
-    if (!used[p]) left.push_back(static_cast<PageId>(p));
-  }
+  // Of both, the last `device_pages` are the device's.
+  const auto host = static_cast<std::ptrdiff_t>(plan.pages);
+  const auto device = static_cast<std::ptrdiff_t>(used.size()) - static_cast<std::ptrdiff_t>(plan.device_pages);
+  const auto of_range = [](const std::vector<bool>& taken, std::ptrdiff_t begin, std::ptrdiff_t end) {
+    std::vector<PageId> pages;
+    for (std::ptrdiff_t p = begin; p < end; ++p) {
+      if (!taken[static_cast<std::size_t>(p)]) pages.push_back(static_cast<PageId>(p));
+    }
+    return pages;
+  };
+  lay_open_pages(waits, of_range(laid, 0, host), of_range(used, 0, device), physical);
+  lay_open_pages(waits, of_range(laid, host, std::ssize(laid)), of_range(used, device, std::ssize(used)), physical);
+  return physical;
+}
+
+void Trail::lay_open_pages(const PlanWaits& waits, std::vector<PageId> open, std::vector<PageId> left,
+                           std::vector<PageId>& physical) const {
   std::stable_sort(open.begin(), open.end(), [&](PageId a, PageId b) {
     return waits.page_begins_[index_of(a)] < waits.page_begins_[index_of(b)];
   });
   std::stable_sort(left.begin(), left.end(),
                    [&](PageId a, PageId b) { return page_left_[index_of(a)] < page_left_[index_of(b)]; });
   for (std::size_t i = 0; i < open.size(); ++i) physical[index_of(open[i])] = left[i];
-  return physical;
+}
+
+const PlanWaits::Touched& Trail::at(const PlanWaits& waits, StayId stay) const {
+  return residences_[index_in(waits.layout_, residence_of(waits.plan().stays[index_of(stay)]))];
 }
 
 LaneClock Trail::wait_of(const PlanWaits& waits, const PlanWaits::First& first,
@@ -163,14 +179,14 @@ LaneClock Trail::wait_of(const PlanWaits& waits, const PlanWaits::First& first,
   const Instr& instr = plan.instrs[index_of(first.instr)];
   LaneClock clock{};
   for (std::size_t i = 0; i < instr.stays.size(); ++i) {
-    const PlanWaits::Touched& before = bundles_[index_of(plan.stays[index_of(instr.stays[i])].bundle)];
+    const PlanWaits::Touched& before = at(waits, instr.stays[i]);
     clock = join(clock, first.changes[i] ? before.accessed : before.written);
     if (instr.kind == Instr::Kind::read) clock = join(clock, before.stored);
     if (instr.kind == Instr::Kind::write) clock = join(clock, before.moved);
   }
   for (const StayId id : instr.begins) {
     const Stay& stay = plan.stays[index_of(id)];
-    clock = join(clock, bundles_[index_of(stay.bundle)].accessed);
+    clock = join(clock, at(waits, id).accessed);
     for (const PageId page : stay.pages) clock = join(clock, page_accessed_[index_of(physical[index_of(page)])]);
   }
   return clock;
@@ -178,7 +194,7 @@ LaneClock Trail::wait_of(const PlanWaits& waits, const PlanWaits::First& first,
 
 void Trail::note(const PlanWaits& waits, const std::vector<PageId>& physical) {
   for (const PlanWaits::Touched& touched : waits.touched_) {
-    PlanWaits::Touched& log = bundles_[index_of(touched.bundle)];
+    PlanWaits::Touched& log = residences_[index_in(waits.layout_, touched.what)];
     log.accessed = join(log.accessed, later_by(touched.accessed, base_));
     log.written = join(log.written, later_by(touched.written, base_));
     log.moved = join(log.moved, later_by(touched.moved, base_));

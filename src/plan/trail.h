@@ -3,11 +3,13 @@
 // before it.
 //
 // Within a plan every wait is named. Across plans only the instructions marked Instr::first wait, each for the last
-// accesses of earlier plans to its bundles, to their copies on disk and to the pages it begins on:
+// accesses of earlier plans to its bundles in the memory it uses, to their copies on disk and to the pages it begins
+// on:
 //   a run that only reads a bundle   what wrote its memory
 //   a run that changes it            every access to its memory
 //   a read from disk                 every access to its memory, and what wrote its copy
 //   a write to disk                  what wrote its memory, and every access to its copy
+//   a copy between two memories      what wrote the one, and every access to the other
 //   the beginning of a stay          every access to its pages, and to the memory the bundle had
 // Used by the executor and by the simulator. Single-threaded.
 #pragma once
@@ -40,9 +42,9 @@ class PlanWaits {
  private:
   friend class Trail;
 
-  // The last accesses of one bundle.
+  // The last accesses of one bundle in one memory; what moves it to and from disk is counted with the host's.
   struct Touched {
-    BundleId bundle = BundleId::none;
+    Residence what;
     LaneClock accessed{};  // its memory
     LaneClock written{};   // its memory
     LaneClock moved{};     // its copy on disk
@@ -54,6 +56,7 @@ class PlanWaits {
   };
 
   const Plan& plan_;
+  const Layout& layout_;
   std::vector<LaneClock> waits_;
   InstrId commit_ = InstrId::none;
   std::int64_t position_of_commit_ = 0;
@@ -79,18 +82,22 @@ struct Following {
 
 class Trail {
  public:
+  // `pages`: of all memories; those of plans that follow are as many of each.
   Trail(std::size_t bundles, std::size_t pages);
 
-  // Lets the plan follow all those before it. `held`: the physical pages of the bundles of its entry, in that order.
-  // Its other pages are laid on those that were left longest ago.
+  // Lets the plan follow all those before it. `held`: the physical pages of the stays of its entry, in that order. Its
+  // other pages are laid on those of the same memory that were left longest ago.
   Following follow(const PlanWaits& waits, std::span<const std::vector<PageId>> held);
 
  private:
   std::vector<PageId> lay_pages(const PlanWaits& waits, std::span<const std::vector<PageId>> held) const;
+  void lay_open_pages(const PlanWaits& waits, std::vector<PageId> open, std::vector<PageId> left,
+                      std::vector<PageId>& physical) const;
+  const PlanWaits::Touched& at(const PlanWaits& waits, StayId stay) const;
   LaneClock wait_of(const PlanWaits& waits, const PlanWaits::First& first, const std::vector<PageId>& physical) const;
   void note(const PlanWaits& waits, const std::vector<PageId>& physical);
 
-  std::vector<PlanWaits::Touched> bundles_;
+  std::vector<PlanWaits::Touched> residences_;  // see index_in
   std::vector<LaneClock> page_accessed_;
   std::vector<std::int64_t> page_left_;  // by physical page: the last instruction of all that touched it
   LaneClock base_{};

@@ -45,19 +45,24 @@ class Guard {
 
  private:
   static constexpr std::int32_t none = std::numeric_limits<std::int32_t>::max();
-  Clock firsts_ = {none, none, none};
+  Clock firsts_ = {none, none, none, none, none};
 };
 
 struct BundleLog {
   std::int64_t version = 0;                                         // of the newest bytes
   std::int64_t on_disk = 0;                                         // -1: nothing there
-  std::int64_t in_memory = -1;                                      // of the current stay
-  Clock moved{};                                                    // per lane, one past the last move
+  Clock moved{};                                                    // per lane, one past the last move of the disk
   std::map<std::int64_t, std::pair<std::int64_t, ValueId>> values;  // begin -> end, value: what the newest bytes hold
   bool dead = false;   // holds no value that the Program may read as it found it
-  Guard seen;          // what wrote its memory in earlier plans is waited for
-  Guard changed;       // so is every access to its memory
-  Guard moved_before;  // so are moves of its copy, by a move
+  Guard moved_before;  // moves of its copy on disk in earlier plans are waited for, by a move
+};
+
+// A bundle in one memory.
+struct ResidenceLog {
+  std::int64_t version = -1;      // of the current stay
+  StayId current = StayId::none;  // the last that was begun
+  Guard seen;                     // what wrote it in earlier plans is waited for
+  Guard changed;                  // so is every access to it
 };
 
 class Verifier {
@@ -69,7 +74,8 @@ class Verifier {
         places_(layout.programs[static_cast<std::size_t>(plan.program)].places),
         stays_(plan.stays.size()),
         bundles_(layout.bundles.size()),
-        owner_(static_cast<std::size_t>(plan.pages), StayId::none) {}
+        residences_(memory_count * layout.bundles.size()),
+        owner_(static_cast<std::size_t>(plan.all_pages()), StayId::none) {}
 
   std::string run() {
     if (!enter()) return error_;
@@ -132,14 +138,27 @@ class Verifier {
     for (std::size_t i = 0; i < plan_.entry.stays.size(); ++i) {
       const StayId id = plan_.entry.stays[i];
       if (!own(id, Clock{}, "the entry")) return false;
-      current_[plan_.stays[index_of(id)].bundle] = id;
-      BundleLog& bundle = bundles_[index_of(plan_.stays[index_of(id)].bundle)];
-      bundle.in_memory = 0;
-      if (plan_.entry.dirty[i]) bundle.on_disk = -1;
+      residence(id).current = id;
+      residence(id).version = 0;
+      if (plan_.entry.dirty[i]) bundle_of(id).on_disk = -1;
       stays_[index_of(id)].begun = true;
       entered_.insert(id);
     }
+    for (std::size_t i = 0; i < plan_.entry.stays.size(); ++i) {  // what the device may hold newer is old in the host
+      const Stay& stay = plan_.stays[index_of(plan_.entry.stays[i])];
+      if (stay.memory == MemoryId::device && plan_.entry.dirty[i]) at(MemoryId::host, stay.bundle).version = -1;
+    }
     return true;
+  }
+
+  ResidenceLog& at(MemoryId memory, BundleId bundle) { return residences_[index_in(layout_, {memory, bundle})]; }
+  ResidenceLog& residence(StayId id) { return residences_[index_in(layout_, residence_of(plan_.stays[index_of(id)]))]; }
+  BundleLog& bundle_of(StayId id) { return bundles_[index_of(plan_.stays[index_of(id)].bundle)]; }
+
+  bool has_page(const Stay& stay, PageId page) const {
+    const auto number = static_cast<std::int64_t>(page);
+    return stay.memory == MemoryId::host ? number >= 0 && number < plan_.pages
+                                         : number >= plan_.pages && number < plan_.all_pages();
   }
 
   // Gives the stay its pages: whatever held them before must be done with.
@@ -149,7 +168,7 @@ class Verifier {
       return fail("stay {} has {} pages", index_of(id), stay.pages.size());
     }
     for (const PageId page : stay.pages) {
-      if (index_of(page) >= owner_.size()) return fail("page {} is beyond the budget", index_of(page));
+      if (!has_page(stay, page)) return fail("page {} is beyond the budget", index_of(page));
       StayId& owner = owner_[index_of(page)];
       if (owner == id) return fail("stay {} has page {} already", index_of(id), index_of(page));
       if (owner != StayId::none) {
@@ -160,8 +179,7 @@ class Verifier {
                         name_of(static_cast<LaneId>(lane)), accessed[lane] - 1);
           }
         }
-        BundleLog& old = bundles_[index_of(plan_.stays[index_of(owner)].bundle)];
-        if (lost_page_matters(owner)) old.in_memory = -1;
+        if (residence(owner).current == owner) residence(owner).version = -1;
         stays_[index_of(owner)].begun = false;
       }
       owner = id;
@@ -169,41 +187,38 @@ class Verifier {
     return true;
   }
 
-  // A bundle has one address, so it comes to other pages only when nothing can touch those it had.
-  bool leave_address(BundleId bundle, const Clock& start, const std::string& who) {
-    const auto old = current_.find(bundle);
-    if (old == current_.end()) return true;
-    const Clock& accessed = stays_[index_of(old->second)].accessed;
+  // A bundle has one address in a memory, so it comes to other pages only when nothing can touch those it had. (One
+  // that came back elsewhere has a newer stay; losing a page of the old one is then nothing.)
+  bool leave_address(StayId id, const Clock& start, const std::string& who) {
+    const StayId old = residence(id).current;
+    if (old == StayId::none) return true;
+    const Clock& accessed = stays_[index_of(old)].accessed;
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
       if (accessed[lane] > start[lane]) {
-        return fail("{} moves bundle {} to other pages while {} instruction {} may still use it", who, index_of(bundle),
-                    name_of(static_cast<LaneId>(lane)), accessed[lane] - 1);
+        return fail("{} moves bundle {} to other pages while {} instruction {} may still use it", who,
+                    index_of(plan_.stays[index_of(id)].bundle), name_of(static_cast<LaneId>(lane)), accessed[lane] - 1);
       }
     }
     return true;
   }
 
-  // A bundle that came back elsewhere has a newer stay; losing a page of the old one is then nothing.
-  bool lost_page_matters(StayId old) const {
-    const BundleId bundle = plan_.stays[index_of(old)].bundle;
-    const auto found = current_.find(bundle);
-    return found == current_.end() || found->second == old;
-  }
-
   bool check(std::size_t i, const Clock& start, std::int32_t position) {
     const Instr& instr = plan_.instrs[i];
     const std::string who = fmt::format("{} instruction {}", name_of(instr.lane), position);
-    if (!check_firsts(instr, start, position, who)) return false;
+    if (!check_form(instr, who) || !check_firsts(instr, start, position, who)) return false;
     for (const StayId id : instr.begins) {
-      if (!leave_address(plan_.stays[index_of(id)].bundle, start, who) || !own(id, start, who)) return false;
+      if (!leave_address(id, start, who) || !own(id, start, who)) return false;
       stays_[index_of(id)] = {true, {}, std::nullopt};
-      BundleLog& bundle = bundles_[index_of(plan_.stays[index_of(id)].bundle)];
-      current_[plan_.stays[index_of(id)].bundle] = id;
+      BundleLog& bundle = bundle_of(id);
       if (instr.kind == Instr::Kind::run) bundle.dead = true, bundle.values.clear();
-      bundle.in_memory = instr.kind == Instr::Kind::read ? bundle.on_disk : bundle.version;
+      residence(id).current = id;
+      residence(id).version = instr.kind == Instr::Kind::run    ? bundle.version
+                              : instr.kind == Instr::Kind::read ? bundle.on_disk
+                                                                : -1;
     }
     for (const StayId id : instr.stays) {
-      const bool writes = instr.kind == Instr::Kind::read || (instr.kind == Instr::Kind::run && writes_to(instr, id));
+      const bool runs = instr.kind == Instr::Kind::run;
+      const bool writes = runs ? writes_to(instr, id) : fills(instr.kind, plan_.stays[index_of(id)].memory);
       if (!access(id, start, static_cast<std::size_t>(instr.lane), position, writes, who)) return false;
     }
     switch (instr.kind) {
@@ -211,6 +226,38 @@ class Verifier {
       case Instr::Kind::read: return check_disk(instr, start, position, who) && check_read(instr, who);
       case Instr::Kind::write: return check_disk(instr, start, position, who) && check_write(instr, who);
       case Instr::Kind::commit: return check_commit(instr, who);
+      case Instr::Kind::up: return check_copy(instr.stays[0], instr.stays[1], MemoryId::host, who);
+      case Instr::Kind::down: return check_copy(instr.stays[0], instr.stays[1], MemoryId::device, who);
+    }
+    return true;
+  }
+
+  static LaneId lane_of(Instr::Kind kind) {
+    switch (kind) {
+      case Instr::Kind::run: return LaneId::compute;
+      case Instr::Kind::read: return LaneId::read;
+      case Instr::Kind::write:
+      case Instr::Kind::commit: return LaneId::write;
+      case Instr::Kind::up: return LaneId::up;
+      case Instr::Kind::down: return LaneId::down;
+    }
+    return LaneId::compute;
+  }
+
+  // It stands in its lane and names stays of the memories that it goes between.
+  bool check_form(const Instr& instr, const std::string& who) {
+    if (instr.lane != lane_of(instr.kind)) return fail("{} stands in the wrong lane", who);
+    const auto lies_in = [&](StayId id, MemoryId memory) { return plan_.stays[index_of(id)].memory == memory; };
+    if (is_copy(instr.kind)) {
+      const bool fits = instr.stays.size() == 2 && lies_in(instr.stays[0], MemoryId::device) &&
+                        lies_in(instr.stays[1], MemoryId::host) &&
+                        plan_.stays[index_of(instr.stays[0])].bundle == plan_.stays[index_of(instr.stays[1])].bundle;
+      return fits || fail("{} does not copy between two stays of a bundle", who);
+    }
+    if (is_of_disk(instr.kind) && instr.stays.size() != 1) return fail("{} moves {} stays", who, instr.stays.size());
+    const MemoryId memory = instr.kind == Instr::Kind::run ? plan_.compute_memory() : MemoryId::host;
+    for (const StayId id : instr.stays) {
+      if (!lies_in(id, memory)) return fail("{} touches stay {} in another memory", who, index_of(id));
     }
     return true;
   }
@@ -221,27 +268,28 @@ class Verifier {
     const auto lane = static_cast<std::size_t>(instr.lane);
     for (const StayId id : instr.begins) {
       for (const PageId page : plan_.stays[index_of(id)].pages) {
-        if (index_of(page) >= owner_.size()) return fail("page {} is beyond the budget", index_of(page));
+        if (!has_page(plan_.stays[index_of(id)], page)) return fail("page {} is beyond the budget", index_of(page));
         const StayId owner = owner_[index_of(page)];
-        const bool met = owner != StayId::none &&
-                         (!entered_.contains(owner) ||
-                          bundles_[index_of(plan_.stays[index_of(owner)].bundle)].changed.holds(lane, start));
+        const bool met =
+            owner != StayId::none && (!entered_.contains(owner) || residence(owner).changed.holds(lane, start));
         if (!instr.first && !met) return fail("{} may meet an earlier plan on page {}", who, index_of(page));
       }
     }
     for (const StayId id : instr.stays) {
       const BundleId of = plan_.stays[index_of(id)].bundle;
-      BundleLog& bundle = bundles_[index_of(of)];
+      ResidenceLog& log = residence(id);
+      Guard& moved_before = bundles_[index_of(of)].moved_before;
       const bool begins = std::find(instr.begins.begin(), instr.begins.end(), id) != instr.begins.end();
-      const bool moves = instr.kind != Instr::Kind::run;
-      const bool changes = begins || instr.kind == Instr::Kind::read || (!moves && segment_writes(of));
+      const bool moves = is_of_disk(instr.kind);
+      const bool runs = instr.kind == Instr::Kind::run;
+      const bool changes = begins || (runs ? segment_writes(of) : fills(instr.kind, plan_.stays[index_of(id)].memory));
       if (instr.first) {
-        bundle.seen.add(lane, position);
-        if (changes) bundle.changed.add(lane, position);
-        if (moves) bundle.moved_before.add(lane, position);
+        log.seen.add(lane, position);
+        if (changes) log.changed.add(lane, position);
+        if (moves) moved_before.add(lane, position);
       }
-      const Guard& guard = changes ? bundle.changed : bundle.seen;
-      if (!guard.holds(lane, start) || (moves && !bundle.moved_before.holds(lane, start))) {
+      const Guard& guard = changes ? log.changed : log.seen;
+      if (!guard.holds(lane, start) || (moves && !moved_before.holds(lane, start))) {
         return fail("{} may meet an earlier plan on bundle {}", who, index_of(of));
       }
     }
@@ -265,8 +313,7 @@ class Verifier {
   bool access(StayId id, const Clock& start, std::size_t lane, std::int32_t position, bool writes,
               const std::string& who) {
     StayLog& log = stays_[index_of(id)];
-    const auto current = current_.find(plan_.stays[index_of(id)].bundle);
-    if (!log.begun || current == current_.end() || current->second != id) {
+    if (!log.begun || residence(id).current != id) {
       return fail("{} touches stay {} outside its time", who, index_of(id));
     }
     for (const PageId page : plan_.stays[index_of(id)].pages) {
@@ -307,8 +354,21 @@ class Verifier {
   bool check_write(const Instr& instr, const std::string& who) {
     const BundleId id = plan_.stays[index_of(instr.stays.front())].bundle;
     BundleLog& bundle = bundles_[index_of(id)];
-    if (bundle.in_memory != bundle.version) return fail("{} writes an old version of bundle {}", who, index_of(id));
+    if (at(MemoryId::host, id).version != bundle.version) {
+      return fail("{} writes an old version of bundle {}", who, index_of(id));
+    }
     bundle.on_disk = bundle.version;
+    return true;
+  }
+
+  // What is copied down is the newest; what comes up must be by the time that something uses it.
+  bool check_copy(StayId above, StayId below, MemoryId from, const std::string& who) {
+    const bool up = from == MemoryId::host;
+    const std::int64_t version = residence(up ? below : above).version;
+    const std::size_t bundle = index_of(plan_.stays[index_of(above)].bundle);
+    if (version < 0) return fail("{} copies bundle {}, which is not there", who, bundle);
+    if (!up && version != bundles_[bundle].version) return fail("{} copies an old version of bundle {}", who, bundle);
+    residence(up ? above : below).version = version;
     return true;
   }
 
@@ -345,7 +405,9 @@ class Verifier {
         changed.push_back(bundle);
       }
     }
-    for (const BundleId id : changed) bundles_[index_of(id)].in_memory = ++bundles_[index_of(id)].version;
+    for (const BundleId id : changed) {
+      at(plan_.compute_memory(), id).version = ++bundles_[index_of(id)].version;
+    }
     return true;
   }
 
@@ -356,8 +418,9 @@ class Verifier {
     const bool named = std::any_of(instr.stays.begin(), instr.stays.end(),
                                    [&](StayId stay) { return plan_.stays[index_of(stay)].bundle == place.bundle; });
     if (!named) return fail("{} touches value %{} without naming its stay", who, index_of(id));
-    if (bundle.in_memory != bundle.version)
+    if (at(plan_.compute_memory(), place.bundle).version != bundle.version) {
       return fail("{} sees an old version of bundle {}", who, index_of(place.bundle));
+    }
     const std::int64_t end = place.offset_bytes + program_.value(id).type.bytes();
     if (!writes) return check_holds(bundle, id, place.offset_bytes, end, who);
     auto next = bundle.values.lower_bound(place.offset_bytes);
@@ -375,29 +438,37 @@ class Verifier {
   }
 
   bool leave() {
-    std::vector<bool> held(static_cast<std::size_t>(layout_.state_bundles), false);
-    for (std::size_t i = 0; i < plan_.exit.stays.size(); ++i) {
-      const StayId id = plan_.exit.stays[i];
+    // By memory and state bundle: held at the exit; what is below a memory is new where it is held, or on disk.
+    std::vector<bool> held(residences_.size(), false);
+    const auto below_is_new = [&](MemoryId memory, BundleId bundle) {
+      const bool in_host = memory == MemoryId::device && held[index_in(layout_, {MemoryId::host, bundle})];
+      return in_host || bundles_[index_of(bundle)].on_disk == bundles_[index_of(bundle)].version;
+    };
+    for (const StayId id : plan_.exit.stays) {
       const BundleId of = plan_.stays[index_of(id)].bundle;
       if (!layout_.bundles[index_of(of)].state) return fail("local bundle {} is held at the exit", index_of(of));
-      const BundleLog& bundle = bundles_[index_of(of)];
-      held[index_of(of)] = true;
+      held[index_in(layout_, residence_of(plan_.stays[index_of(id)]))] = true;
       for (const PageId page : plan_.stays[index_of(id)].pages) {
         if (owner_[index_of(page)] != id) return fail("bundle {} has lost a page at the exit", index_of(of));
       }
-      if (bundle.in_memory != bundle.version) return fail("bundle {} is old at the exit", index_of(of));
-      if (!plan_.exit.dirty[i] && bundle.on_disk != bundle.version) {
-        return fail("bundle {} is dirty at the exit", index_of(of));
-      }
+      if (residence(id).version != bundle_of(id).version) return fail("bundle {} is old at the exit", index_of(of));
+    }
+    for (std::size_t i = 0; i < plan_.exit.stays.size(); ++i) {
+      const Stay& stay = plan_.stays[index_of(plan_.exit.stays[i])];
+      if (plan_.exit.dirty[i] || below_is_new(stay.memory, stay.bundle)) continue;
+      return fail("bundle {} is dirty at the exit", index_of(stay.bundle));
     }
     const auto& dead = layout_.programs[static_cast<std::size_t>(plan_.program)].dead_on_exit;
-    for (std::size_t b = 0; b < held.size(); ++b) {
-      const BundleLog& bundle = bundles_[b];
-      if (!committed_.empty() && layout_.bundles[b].committed && committed_[b] != bundle.version) {
+    for (std::int32_t b = 0; b < layout_.state_bundles; ++b) {
+      const auto id = static_cast<BundleId>(b);
+      const BundleLog& bundle = bundles_[index_of(id)];
+      if (!committed_.empty() && layout_.bundles[index_of(id)].committed &&
+          committed_[index_of(id)] != bundle.version) {
         return fail("bundle {} changes after the commit", b);
       }
-      if (dead[b]) continue;
-      if (!held[b] && bundle.on_disk != bundle.version) return fail("bundle {} is old on disk at the exit", b);
+      if (dead[index_of(id)] || held[index_in(layout_, {MemoryId::host, id})]) continue;
+      if (held[index_in(layout_, {MemoryId::device, id})] || bundle.on_disk == bundle.version) continue;
+      return fail("bundle {} is old on disk at the exit", b);
     }
     return true;
   }
@@ -408,11 +479,11 @@ class Verifier {
   const std::vector<Place>& places_;
   std::vector<StayLog> stays_;
   std::vector<BundleLog> bundles_;
-  std::vector<StayId> owner_;
-  std::map<BundleId, StayId> current_;
-  std::set<StayId> entered_;             // held at the entry
-  std::size_t segment_ = 0;              // of the last run
-  std::vector<std::int64_t> committed_;  // by state bundle: the version at the commit
+  std::vector<ResidenceLog> residences_;  // see index_in
+  std::vector<StayId> owner_;             // by page
+  std::set<StayId> entered_;              // held at the entry
+  std::size_t segment_ = 0;               // of the last run
+  std::vector<std::int64_t> committed_;   // by state bundle: the version at the commit
   std::string error_;
 };
 
@@ -423,20 +494,23 @@ std::string verify(const Plan& plan, const Layout& layout, const Program& progra
 }
 
 std::string verify_follows(const Plan& before, const Plan& after, const Layout& layout) {
-  std::map<BundleId, bool> left;  // dirty
+  std::map<Residence, bool> left;  // dirty
   for (std::size_t i = 0; i < before.exit.stays.size(); ++i) {
-    left[before.stays[index_of(before.exit.stays[i])].bundle] = before.exit.dirty[i];
+    left[residence_of(before.stays[index_of(before.exit.stays[i])])] = before.exit.dirty[i];
   }
   for (std::size_t i = 0; i < after.entry.stays.size(); ++i) {
-    const BundleId bundle = after.stays[index_of(after.entry.stays[i])].bundle;
-    const auto found = left.find(bundle);
-    if (found == left.end()) return fmt::format("bundle {} is not left in memory", index_of(bundle));
-    if (found->second && !after.entry.dirty[i]) return fmt::format("bundle {} is left dirty", index_of(bundle));
+    const Residence entry = residence_of(after.stays[index_of(after.entry.stays[i])]);
+    const auto found = left.find(entry);
+    if (found == left.end()) return fmt::format("bundle {} is not left in memory", index_of(entry.bundle));
+    if (found->second && !after.entry.dirty[i]) return fmt::format("bundle {} is left dirty", index_of(entry.bundle));
     left.erase(found);
   }
   const auto& dead = layout.programs[static_cast<std::size_t>(after.program)].dead_on_entry;
-  for (const auto& [bundle, dirty] : left) {
-    if (dirty && !dead[index_of(bundle)]) return fmt::format("bundle {} would be lost", index_of(bundle));
+  const std::vector<bool> dead_below = dead_below_on_entry(after, layout);
+  for (const auto& [what, dirty] : left) {
+    const std::size_t b = index_of(what.bundle);
+    const bool useless = dead[b] || (what.memory == MemoryId::host && dead_below[b]);
+    if (dirty && !useless) return fmt::format("bundle {} would be lost", b);
   }
   return {};
 }
@@ -444,6 +518,7 @@ std::string verify_follows(const Plan& before, const Plan& after, const Layout& 
 std::string dump(const Plan& plan, const Layout& layout, const Program& program) {
   std::string text = fmt::format("{} pages, entry {} stays, exit {} stays\n", plan.pages, plan.entry.stays.size(),
                                  plan.exit.stays.size());
+  if (plan.device_pages > 0) text += fmt::format("{} pages of the device follow\n", plan.device_pages);
   for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
     const Instr& instr = plan.instrs[i];
     text += fmt::format("{:6} {:7} ", i, name_of(instr.lane));

@@ -121,9 +121,8 @@ class TensorStory {
       if (!ours[index_of(stay.bundle)]) continue;
       std::vector<std::int32_t> pages;
       for (const PageId page : stay.pages) pages.push_back(static_cast<std::int32_t>(index_of(page)));
-      out_(fmt::format("  {:<6} bundle {}, {}, pages [{}], {}\n", instr.kind == Instr::Kind::read ? "read" : "write",
-                       index_of(stay.bundle), format_bytes(setup_.planned.layout.bundles[index_of(stay.bundle)].bytes),
-                       fmt::join(pages, " "),
+      out_(fmt::format("  {:<6} bundle {}, {}, pages [{}], {}\n", name_of(instr.lane), index_of(stay.bundle),
+                       format_bytes(setup_.planned.layout.bundles[index_of(stay.bundle)].bytes), fmt::join(pages, " "),
                        label != nullptr ? "after " + describe(*label) : "at the begin of the step"));
     }
   }

@@ -88,6 +88,16 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
   return fresh ? share_rates(cache, rates, false) : rates;
 }
 
+// Its disks as the spill directories use them, and the link of the virtual device.
+void use(const RunChoices& choices, std::int64_t page_bytes, KnownMachine& known) {
+  const std::vector<DiskRate> disks = disks_for(known.rates, choices, page_bytes);
+  known.disk_shares = disk_shares(disks);
+  known.disk = together(disks, known.disk_shares);
+  if (choices.device_bytes == 0) return;
+  known.rates.device_memory_bytes = choices.device_bytes;
+  known.rates.link = choices.link;
+}
+
 }  // namespace
 
 KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes) {
@@ -98,9 +108,7 @@ KnownMachine recall_machine(const std::string& machine_file, const RunChoices& c
     known.rates = load_rates(cache_directory(), identify_machine(), choices.threads).value_or(assumed_rates());
   }
   if (known.rates.threads == 0) known.rates.threads = choices.threads;
-  const std::vector<DiskRate> disks = disks_for(known.rates, choices, page_bytes);
-  known.disk_shares = disk_shares(disks);
-  known.disk = together(disks, known.disk_shares);
+  use(choices, page_bytes, known);
   return known;
 }
 
@@ -117,9 +125,7 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
   } else {
     known.rates = measured_rates(choices, programs, kernels, page_bytes, memory_bytes, known.measured);
   }
-  const std::vector<DiskRate> disks = disks_for(known.rates, choices, page_bytes);
-  known.disk_shares = disk_shares(disks);
-  known.disk = together(disks, known.disk_shares);
+  use(choices, page_bytes, known);
   return known;
 }
 

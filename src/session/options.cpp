@@ -58,6 +58,23 @@ void validate_experiments(const TrainOptions& o) {
     throw UserError("io_request_size is {}; it must be a multiple of 4096", o.io_request_size_bytes);
 }
 
+void validate_device(const TrainOptions& o) {
+  const bool is_virtual = o.device == "virtual";
+  for (const auto& [key, value] : {std::pair("device_memory", o.device_memory_bytes), std::pair("link_up", o.link_up),
+                                   std::pair("link_down", o.link_down)}) {
+    if (!is_virtual && value != 0)
+      throw UserError("{} is {} but device is {}, which has none; give --device virtual or leave {} out", key, value,
+                      o.device, key);
+  }
+  if (!is_virtual) return;
+  if (o.device_memory_bytes == 0 && o.machine.empty())
+    throw UserError("device_memory is missing; give it the size of the virtual device, as 512MiB");
+  if (o.clip_mode == "speculative")
+    throw UserError(
+        "clip_mode is speculative but device is {}, where no step can be taken back; use auto, after or deferred",
+        o.device);
+}
+
 }  // namespace
 
 std::vector<Option> options_of(TrainOptions& o) {
@@ -130,6 +147,16 @@ std::vector<Option> options_of(TrainOptions& o) {
        "serve /metrics for Prometheus and /healthz there, as 127.0.0.1:9400; default: nowhere", &o.metrics_address},
   };
   add_machine_rows(rows, o);
+  rows.push_back({"device", machine_group,
+                  "where ops run: cpu; or virtual, a memory apart behind a link, to try a machine with three tiers",
+                  &o.device, one_of({"cpu", "virtual"})});
+  rows.push_back({"device_memory", machine_group,
+                  "bytes of the virtual device, beside `memory`; auto: as `machine` says", &o.device_memory_bytes,
+                  at_least(0), OptionUnit::bytes});
+  rows.push_back({"link_up", machine_group,
+                  "bytes a second to the virtual device, as 8GiB; auto: as `machine` says, or 8 GB/s", &o.link_up,
+                  at_least(0), OptionUnit::bytes});
+  rows.push_back({"link_down", machine_group, "bytes a second from it", &o.link_down, at_least(0), OptionUnit::bytes});
   rows.push_back(
       {"machine", machine_group, "file of rates to plan with; default: this machine's, measured", &o.machine});
   rows.push_back({"recompute", machine_group,
@@ -255,6 +282,7 @@ void validate(const TrainOptions& o, TrainUse use) {
   require(use == TrainUse::plan || !o.output_dir.empty(), "--output-dir", "a folder to write");
   require(!o.resume_from_checkpoint.empty(), "--resume-from-checkpoint", "auto, none or a checkpoint folder");
   validate_experiments(o);
+  validate_device(o);
   if (o.eval_steps > 0 && o.eval_data.empty())
     throw UserError("eval_steps is {} but eval_data is missing; give --eval-data files or leave eval_steps out",
                     o.eval_steps);

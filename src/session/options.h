@@ -58,7 +58,11 @@ struct TrainOptions {
   std::int64_t threads = 0;       // 0: one a processor
   std::int64_t memory_bytes = 0;  // key `memory`; 0: the free memory of the machine or container, minus a margin
   std::vector<std::string> spill_dir;
-  std::string machine;  // file of rates to plan with; empty: those of this machine
+  std::string device = "cpu";            // or virtual: a memory of its own behind a link
+  std::int64_t device_memory_bytes = 0;  // key `device_memory`; 0: as `machine` says
+  std::int64_t link_up = 0;              // bytes a second to the device; 0: as `machine` says, or 8 GB/s
+  std::int64_t link_down = 0;            // from it
+  std::string machine;                   // file of rates to plan with; empty: those of this machine
   std::string recompute = "auto";
   std::string order = "auto";
   std::int64_t max_disk_writes_per_day = 0;  // bytes; 0: any

@@ -72,6 +72,8 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
   report.budget_bytes = setup.choices.budget_bytes;
   report.min_memory_bytes = planned.min_memory_bytes;
   report.in_memory_bytes = planned.in_memory_bytes;
+  report.device_memory_bytes = setup.choices.device_bytes;
+  report.min_device_memory_bytes = planned.min_device_bytes;
   report.parameters = setup.model.parameter_count();
   report.tokens_per_step = setup.shape.tokens() * setup.shape.micro_batches;
   report.total_steps = std::max<std::int64_t>(0, options.max_steps);
@@ -79,6 +81,9 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
   report.notes = setup.notes;
   if (planned.fits()) {
     report.peak_memory_bytes = planned.peak_memory_bytes();
+    report.peak_device_memory_bytes = planned.plans.front().peak_device_pages * planned.layout.page_bytes;
+    report.link_up_bytes_per_step = planned.plans.front().up_bytes;
+    report.link_down_bytes_per_step = planned.plans.front().down_bytes;
     report.disk_read_bytes_per_step = planned.plans.front().traffic.read_bytes;
     report.disk_write_bytes_per_step = planned.plans.front().traffic.write_bytes;
     report.disk_state_write_bytes_per_step = disk_writes(planned.plans.front(), planned.layout).state_bytes;

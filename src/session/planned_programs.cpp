@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "device/memory_info.h"
+#include "plan/tiers.h"
 
 namespace spillway {
 namespace {
@@ -65,6 +66,20 @@ std::size_t owner_of(const PlanLinks& links, std::size_t program) {
   return program < links.boundaries.size() ? static_cast<std::size_t>(links.boundaries[program]) : 0;
 }
 
+// Of the Program, as the request says; `of`: the plan whose boundary it shares, null for its own.
+Plan plan_at(const PlannedPrograms& planned, std::size_t program, std::int64_t pages, PlanRequest request,
+             const Plan* of) {
+  const auto number = static_cast<std::int32_t>(program);
+  if (!planned.has_device()) {
+    const Residents boundary = of != nullptr ? residents_of(*of) : Residents();
+    if (of != nullptr) request.entry = &boundary;
+    return make_plan(planned.layout, number, pages, request);
+  }
+  const TierResidents boundary = of != nullptr ? tier_residents_of(*of) : TierResidents();
+  return make_tiered_plan(planned.layout, number, {planned.device_pages, pages}, request,
+                          of != nullptr ? &boundary : nullptr);
+}
+
 }  // namespace
 
 RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices) {
@@ -94,7 +109,6 @@ void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages,
   const std::size_t owner = owner_of(links, program);
   const bool is_second = planned.plans.size() > program;
   const bool speculates = links.speculative == static_cast<std::int32_t>(program);
-  Residents boundary;
   const std::vector<bool> speculated = bundles_of(links.speculated, planned.layout);
   const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
   PlanRequest request;
@@ -102,12 +116,9 @@ void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages,
   request.pinned = &pinned;
   request.commits = commits && links.may_commit(program);
   if (request.commits) planned.committing[program] = static_cast<std::int32_t>(planned.plans.size());
-  if (owner != program || is_second) {
-    boundary = residents_of(planned.plans[owner]);
-    request.entry = &boundary;
-  }
   if (speculates) request.clean = &speculated;
-  planned.plans.push_back(make_plan(planned.layout, static_cast<std::int32_t>(program), pages, request));
+  const Plan* const of = owner != program || is_second ? &planned.plans[owner] : nullptr;
+  planned.plans.push_back(plan_at(planned, program, pages, request, of));
   Plan& plan = planned.plans.back();
   for (std::size_t b = 0; speculates && b < speculated.size(); ++b) {
     if (speculated[b]) plan.held_slots += planned.layout.pages_of(static_cast<BundleId>(b));
@@ -131,17 +142,27 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   for (std::size_t p = 0; p < planned.programs.size() && choices.commits != Commits::none; ++p) {
     if (links.may_commit(p)) machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
   }
+  for (std::size_t p = 0; p < planned.programs.size() && choices.device_bytes > 0; ++p) {  // plans have copies too
+    machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
+  }
   machine.fixed_bytes += choices.reserved_bytes;
   machine.page_bytes = planned.layout.page_bytes;
-  const std::int64_t smallest = smallest_pages(planned.layout);
+  machine.device_bytes = choices.device_bytes;
+  const bool tiers = planned.has_device();
+  const std::int64_t smallest = tiers ? smallest_host_pages(planned.layout) : smallest_pages(planned.layout);
   std::int64_t in_memory = 0;
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     in_memory = std::max(in_memory, in_memory_pages(planned.layout, static_cast<std::int32_t>(p)));
   }
   planned.min_memory_bytes = round_up(machine.fixed_bytes + smallest * machine.page_bytes, mib);
+  if (tiers) {  // below a device, at most all state and all that is alive, and room to visit it
+    planned.min_device_bytes = smallest_pages(planned.layout) * machine.page_bytes;
+    planned.device_pages = std::min(machine.device_pages(), in_memory);
+    in_memory += visit_pages(planned.layout);
+  }
   planned.in_memory_bytes = round_up(machine.fixed_bytes + in_memory * machine.page_bytes, mib);
   const std::int64_t pages = std::min(machine.pages(), in_memory);
-  if (pages < smallest) return planned;
+  if (pages < smallest || planned.device_is_too_small()) return planned;
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
   }
@@ -159,12 +180,17 @@ DiskWrites disk_writes(const Plan& plan, const Layout& layout) {
 }
 
 std::string refusal(const PlannedPrograms& planned, std::string_view advice) {
+  if (planned.device_is_too_small()) {
+    return fmt::format("{} is too small for a device; the smallest that works is {}; give that much{}",
+                       format_bytes(planned.machine.device_bytes), format_budget(planned.min_device_bytes), advice);
+  }
   return fmt::format("{} is too small; the smallest budget that works is {}; give that much{}",
                      format_bytes(planned.machine.budget_bytes), format_budget(planned.min_memory_bytes), advice);
 }
 
 void require_fit(const PlannedPrograms& planned, std::string_view advice) {
-  if (!planned.fits()) throw DoesNotFit("memory: {}", refusal(planned, advice));
+  if (planned.fits()) return;
+  throw DoesNotFit("{}: {}", planned.device_is_too_small() ? "device_memory" : "memory", refusal(planned, advice));
 }
 
 void check_fixed_memory(const PlannedPrograms& planned) {

@@ -26,7 +26,9 @@ struct PlannedPrograms {
   Machine machine;
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;
-  std::vector<Plan> plans;  // empty when the budget is too small
+  std::int64_t min_device_bytes = 0;  // of a device, if there is one
+  std::int64_t device_pages = 0;      // of the plans
+  std::vector<Plan> plans;            // empty when the budget is too small, or the device
   // By Program: its plan that commits, the only one where each run of it does; -1: none.
   std::vector<std::int32_t> committing;
 
@@ -35,6 +37,8 @@ struct PlannedPrograms {
   std::int32_t plan_of(std::int32_t program, bool commits) const;
   bool commits(std::int32_t plan) const;
   std::int64_t peak_memory_bytes() const;
+  bool has_device() const { return machine.device_bytes > 0; }
+  bool device_is_too_small() const { return has_device() && machine.device_bytes < min_device_bytes; }
 };
 
 // How plans hang together. By default the first Program settles a boundary for all.
@@ -69,7 +73,8 @@ inline constexpr std::string_view training_advice = ", or make per_device_train_
 
 void require_fit(const PlannedPrograms& planned, std::string_view advice);  // throws DoesNotFit with the refusal
 
-// Before the pages are taken: gives freed memory back and checks that what is resident leaves room for them.
+// Before the pages are taken: gives freed memory back and checks that what is resident leaves room for them. A virtual
+// device's pages stand for another memory and count beside the budget.
 void check_fixed_memory(const PlannedPrograms& planned);
 
 }  // namespace spillway

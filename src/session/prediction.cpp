@@ -51,6 +51,12 @@ std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& mac
   StepRates other = rates;
   for (double& seconds : other.op_seconds) seconds /= 2;
   levers.push_back({"twice the compute", step_seconds / setup.simulated(plan, other).seconds});
+  if (plan.up_bytes + plan.down_bytes > 0) {
+    other = rates;
+    other.link.up_bytes_per_second *= 2;
+    other.link.down_bytes_per_second *= 2;
+    levers.push_back({"twice the link", step_seconds / setup.simulated(plan, other).seconds});
+  }
   if (plan.traffic.read_bytes + plan.traffic.write_bytes == 0) return levers;
   other = rates;
   double_disk(other);
@@ -80,6 +86,7 @@ void write_predicted_trace(const TrainingSetup& setup, const Timeline& timeline)
 // Pages in use as a plan begins and ends stays, in the order of its instructions, by tag.
 class PagesByTag {
  public:
+  // Of the host.
   PagesByTag(const Plan& plan, const Layout& layout, const std::vector<MemoryTag>& tags)
       : plan_(plan), layout_(layout), tags_(tags), ending_(plan.instrs.size()) {
     std::vector<std::size_t> ends(plan.stays.size(), 0);
@@ -109,6 +116,7 @@ class PagesByTag {
  private:
   void change(StayId id, std::int64_t sign) {
     const Stay& stay = plan_.stays[index_of(id)];
+    if (stay.memory != MemoryId::host) return;
     const std::int64_t bytes = std::ssize(stay.pages) * layout_.page_bytes;
     MemoryRow& row = now_[static_cast<std::size_t>(tags_[index_of(stay.bundle)])];
     row.bytes += sign * bytes;
@@ -130,7 +138,7 @@ std::vector<LinkRow> links_of(const TrainingSetup& setup) {
   const Plan& plan = setup.planned.plans.front();
   std::vector<LinkRow> rows{{"state", 0, 0}, {"activations and gradients", 0, 0}};
   for (const Instr& instr : plan.instrs) {
-    if (instr.kind != Instr::Kind::read && instr.kind != Instr::Kind::write) continue;
+    if (!is_of_disk(instr.kind)) continue;
     const Bundle& bundle = setup.planned.layout.bundles[index_of(plan.stays[index_of(instr.stays.front())].bundle)];
     LinkRow& row = rows[bundle.state ? 0 : 1];
     (instr.kind == Instr::Kind::read ? row.read_bytes : row.write_bytes) += bundle.bytes;
@@ -163,6 +171,7 @@ StepPrediction predict_step(const TrainingSetup& setup, const KnownMachine& mach
   prediction.lower_bound_seconds = timeline.lower_bound_seconds();
   prediction.compute_seconds = timeline.compute_seconds;
   prediction.disk_seconds = timeline.disk_seconds;
+  prediction.link_seconds = timeline.link_seconds;
   prediction.stall_seconds = timeline.stalled_seconds;
   prediction.bottleneck = std::string(timeline.bottleneck());
   prediction.phases = phases_of(plan, program, timeline);

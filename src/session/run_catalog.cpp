@@ -61,7 +61,10 @@ std::vector<CatalogOp> ops_of(const Program& program, Catalog& catalog) {
   return ops;
 }
 
-EventLane lane_of(LaneId lane) { return static_cast<EventLane>(lane); }
+EventLane lane_of(LaneId lane) {
+  if (lane == LaneId::up) return EventLane::up;
+  return lane == LaneId::down ? EventLane::down : static_cast<EventLane>(lane);
+}
 static_assert(static_cast<int>(EventLane::read) == static_cast<int>(LaneId::read));
 static_assert(static_cast<int>(EventLane::write) == static_cast<int>(LaneId::write));
 
@@ -210,7 +213,7 @@ std::vector<MemoryTag> bundle_tags(const PlannedPrograms& planned, const State& 
 Catalog catalog_of(const PlannedPrograms& planned, const State& state, std::span<const std::string_view> names) {
   const Layout& layout = planned.layout;
   Catalog catalog;
-  catalog.arena_bytes = planned.plans.front().pages * layout.page_bytes;
+  catalog.arena_bytes = planned.plans.front().all_pages() * layout.page_bytes;
   for (const Program* program : planned.programs) catalog.programs.push_back(ops_of(*program, catalog));
   const std::vector<MemoryTag> tags = bundle_tags(planned, state);
   const Creators creators = creators_of(planned);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "machine/rates.h"
 #include "plan/plan.h"
 
 namespace spillway {
@@ -24,6 +25,8 @@ struct RunChoices {
   std::vector<PieceId> pinned = {};  // their bundles, see PlanRequest
   Commits commits = Commits::none;
   std::int64_t reserved_bytes = 0;  // of the budget, for what goes on beside the Programs
+  std::int64_t device_bytes = 0;    // of the virtual device; 0: there is none
+  LinkRate link = {};               // to it
 };
 
 // `notes` gains a sentence for each choice a user should know of.

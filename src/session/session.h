@@ -61,11 +61,12 @@ struct Lever {
 // A step in virtual time, in the midst of many, from the rates of a machine.
 struct StepPrediction {
   double step_seconds = 0;
-  double lower_bound_seconds = 0;  // the larger of the next two
+  double lower_bound_seconds = 0;  // the largest of the next three
   double compute_seconds = 0;
   double disk_seconds = 0;
-  double stall_seconds = 0;     // computing waits for the disk
-  std::string bottleneck = {};  // "compute" or "disk"
+  double link_seconds = 0;      // to or from a device
+  double stall_seconds = 0;     // computing waits for the disk or the link
+  std::string bottleneck = {};  // "compute", "disk" or "link"
   std::vector<PhaseRow> phases = {};
   std::vector<Lever> levers = {};
 };
@@ -76,6 +77,11 @@ struct PlanReport {
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;  // the smallest budget at which nothing moves and nothing is recomputed
   std::int64_t peak_memory_bytes = 0;
+  std::int64_t device_memory_bytes = 0;  // of the device; 0: there is none, and the next four are 0 too
+  std::int64_t min_device_memory_bytes = 0;
+  std::int64_t peak_device_memory_bytes = 0;
+  std::int64_t link_up_bytes_per_step = 0;
+  std::int64_t link_down_bytes_per_step = 0;
   std::int64_t disk_read_bytes_per_step = 0;
   std::int64_t disk_write_bytes_per_step = 0;
   std::int64_t disk_state_write_bytes_per_step = 0;  // of these; the rest are activations and gradients

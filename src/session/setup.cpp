@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "formats/machine_file.h"
 #include "session/known_machine.h"
 #include "sim/awaited.h"
 #include "sim/op_rates.h"
@@ -79,6 +80,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
       sequence_length(shape.sequence_length),
       model(fresh_model()) {
   for (const std::string& note : config.notes) notes.push_back(note);
+  take_device();
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
   if (given.save_steps >= 0) {
     choices.commits = Commits::some;
@@ -100,10 +102,12 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   limits.policy = forced_policy(given);
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;
+  std::int64_t min_device_bytes = 0;
   work = choose_work(limits, [&](const WorkChoice& choice) {
     plan_work(choice);
     if (in_memory_bytes == 0) {  // what needs least, and what moves nothing and recomputes nothing
       min_memory_bytes = planned.min_memory_bytes;
+      min_device_bytes = planned.min_device_bytes;
       in_memory_bytes = planned.in_memory_bytes;
     }
     return score();
@@ -113,7 +117,22 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   plan_commits();
   planned.min_memory_bytes = min_memory_bytes;
   planned.in_memory_bytes = in_memory_bytes;
+  planned.min_device_bytes = min_device_bytes;
   if (!work.note.empty()) notes.push_back(work.note);
+}
+
+// The virtual device as the options say, or else the machine they name.
+void TrainingSetup::take_device() {
+  if (options.device == "cpu") return;
+  const MachineRates rates = options.machine.empty() ? assumed_rates() : read_machine(options.machine);
+  choices.device_bytes = options.device_memory_bytes > 0 ? options.device_memory_bytes : rates.device_memory_bytes;
+  if (choices.device_bytes == 0) {
+    throw UserError("device_memory is missing, and {} has no device_memory_bytes; give --device-memory, as 512MiB",
+                    options.machine);
+  }
+  choices.link = rates.link;
+  if (options.link_up > 0) choices.link.up_bytes_per_second = static_cast<double>(options.link_up);
+  if (options.link_down > 0) choices.link.down_bytes_per_second = static_cast<double>(options.link_down);
 }
 
 // As a step that clips after backward.
@@ -210,10 +229,11 @@ Model TrainingSetup::fresh_model() const {
 // where something does. A way that does not fit beside the others, or has nothing to do, gives way.
 void TrainingSetup::choose_way() {
   if (options.max_grad_norm == 0 || options.clip_mode == "after" || !planned.fits()) return;
-  const Traffic& traffic = planned.plans.front().traffic;
-  if (options.clip_mode == "auto" && traffic.read_bytes + traffic.write_bytes == 0) return;
+  const Plan& plan = planned.plans.front();
+  const std::int64_t disk_bytes = plan.traffic.read_bytes + plan.traffic.write_bytes;
+  if (options.clip_mode == "auto" && disk_bytes + plan.up_bytes + plan.down_bytes == 0) return;
   std::vector<UpdateWay> ways{UpdateWay::speculative, UpdateWay::deferred};
-  if (options.clip_mode == "deferred") ways = {UpdateWay::deferred};
+  if (options.clip_mode == "deferred" || planned.has_device()) ways = {UpdateWay::deferred};
   if (options.clip_mode == "speculative") ways = {UpdateWay::speculative};
   if (!plan_ways(ways)) plan_ways({UpdateWay::after});
 }

@@ -53,6 +53,7 @@ class TrainingSetup {
 
  private:
   Model fresh_model() const;
+  void take_device();
   void plan_work(const WorkChoice& choice);
   std::vector<PieceId> pieces_to_pin(double share) const;
   Timeline timeline() const;

@@ -215,6 +215,7 @@ class TrainingRun {
     execution.slots = checkpoints_.prepare_slots(spill.shares);
     if (spill.depth > 0) execution.io.depth = static_cast<int>(spill.depth);
     execution.on_commit = [this](SlotSnapshot snapshot) { checkpoints_.reached(std::move(snapshot)); };
+    execution.link = setup_.choices.link;
     execution.io.allow_uring = options_.allow_uring;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
     execution.recorder = watch_.recorder();
@@ -226,6 +227,7 @@ class TrainingRun {
     watch_.describe(std::move(catalog));
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
     observer().note(executor_->describe_io());
+    if (const std::string device = executor_->describe_device(); !device.empty()) observer().note(device);
     observer().note("products: " + matmul_numeric_key());
     checkpoints_.adopt(*executor_);
     executor_->settle(plan(0), plan(0).entry);
@@ -307,9 +309,10 @@ class TrainingRun {
       summary.state_bytes += layout.bundles[static_cast<std::size_t>(b)].bytes;
     summary.spilled_bytes = summary.state_bytes;
     const Plan& step = plan(0);
-    for (const StayId stay : step.entry.stays) {
-      summary.spilled_bytes -= layout.bundles[index_of(step.stays[index_of(stay)].bundle)].bytes;
-    }
+    std::vector<bool> in_memory(layout.bundles.size(), false);
+    for (const StayId stay : step.entry.stays) in_memory[index_of(step.stays[index_of(stay)].bundle)] = true;
+    for (std::size_t b = 0; b < in_memory.size(); ++b)
+      summary.spilled_bytes -= in_memory[b] ? layout.bundles[b].bytes : 0;
     if (summary.spilled_bytes > 0 || step.traffic.write_bytes > 0) {
       summary.spill_dir = setup_.choices.spill_dirs.front().string();
     }

@@ -12,7 +12,8 @@ std::vector<bool> most_awaited(const Plan& plan, const Layout& layout, const Tim
     const double start = timeline.starts[index_of(id)];
     for (const InstrId after : plan.instrs[index_of(id)].after) {
       const Instr& move = plan.instrs[index_of(after)];
-      if (move.kind != Instr::Kind::read || timeline.ends[index_of(after)] <= free_at) continue;
+      const bool comes_in = move.kind == Instr::Kind::read || move.kind == Instr::Kind::up;
+      if (!comes_in || timeline.ends[index_of(after)] <= free_at) continue;
       waited[index_of(plan.stays[index_of(move.stays.front())].bundle)] += start - free_at;
     }
     free_at = timeline.ends[index_of(id)];

@@ -68,6 +68,7 @@ StepRates step_rates(const Program& program, const MachineRates& rates, const Di
   step.request_seconds = disk.request_seconds;
   step.attach_seconds = rates.attach_seconds;
   step.wake_seconds = rates.wake_seconds;
+  step.link = rates.link;
   return step;
 }
 

@@ -14,12 +14,14 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t compute = static_cast<std::size_t>(LaneId::compute);
+constexpr std::size_t up = static_cast<std::size_t>(LaneId::up);
+constexpr std::size_t down = static_cast<std::size_t>(LaneId::down);
 constexpr double for_ever = std::numeric_limits<double>::infinity();
 constexpr int most_runs = 8;  // until a step's time settles
 constexpr double settled = 1e-3;
 
 std::size_t most_in_flight(std::size_t lane) {
-  if (lane == compute) return 1;
+  if (lane == compute || lane == up || lane == down) return 1;
   return lane == static_cast<std::size_t>(LaneId::read) ? 16 : static_cast<std::size_t>(max_writes_in_flight);
 }
 
@@ -90,7 +92,7 @@ class Simulation {
   // Of moves that wait or are under way: bytes, or seconds of measured moves.
   double work_left() const {
     double work = 0;
-    for (const std::size_t lane : {1, 2}) {
+    for (std::size_t lane = compute + 1; lane < lane_count; ++lane) {
       for (const Active& active : active_[lane]) work += active.left;
       for (const Waiting& waiting : waiting_[lane]) work += work_of(waiting);
     }
@@ -112,33 +114,35 @@ class Simulation {
   Following enter(const PlanWaits& waits) {
     const Plan& plan = waits.plan();
     std::vector<std::vector<PageId>> held;
-    std::int32_t next = 0;
+    std::array<std::int64_t, memory_count> next{0, plan.pages};
     for (const StayId id : plan.entry.stays) {
       const Stay& stay = plan.stays[index_of(id)];
       if (!runs_.empty()) {
-        const auto found = in_memory_.find(stay.bundle);
+        const auto found = in_memory_.find(residence_of(stay));
         SPILLWAY_CHECK(found != in_memory_.end(), "bundle {} is not in memory", index_of(stay.bundle));
         held.push_back(found->second);
         continue;
       }
       held.emplace_back();
       for (std::size_t i = 0; i < stay.pages.size(); ++i) {
-        held.back().push_back(static_cast<PageId>(next++));
-        attach(held.back().back(), stay.bundle, i);
+        held.back().push_back(static_cast<PageId>(next[static_cast<std::size_t>(stay.memory)]++));
+        attach(held.back().back(), stay, i);
       }
     }
     Following following = trail_.follow(waits, held);
     in_memory_.clear();
     for (const StayId id : plan.exit.stays) {
       const Stay& stay = plan.stays[index_of(id)];
-      for (const PageId page : stay.pages) in_memory_[stay.bundle].push_back(following.physical[index_of(page)]);
+      for (const PageId page : stay.pages) in_memory_[residence_of(stay)].push_back(following.physical[index_of(page)]);
     }
     return following;
   }
 
-  std::int64_t attach(PageId page, BundleId bundle, std::size_t index) {
+  // The addresses of the device come after those of the host.
+  std::int64_t attach(PageId page, const Stay& stay, std::size_t index) {
+    const std::int64_t from = stay.memory == MemoryId::device ? layout_.address_bytes : 0;
     const std::int64_t address =
-        layout_.bundles[index_of(bundle)].address + static_cast<std::int64_t>(index) * layout_.page_bytes;
+        from + layout_.bundles[index_of(stay.bundle)].address + static_cast<std::int64_t>(index) * layout_.page_bytes;
     return places_.attach(page, address);
   }
 
@@ -174,7 +178,7 @@ class Simulation {
       const Stay& stay = plan.stays[index_of(id)];
       for (std::size_t i = 0; i < stay.pages.size(); ++i) {
         const PageId page = run.following.physical[index_of(stay.pages[i])];
-        overlapped += rates.attach_seconds * static_cast<double>(attach(page, stay.bundle, i));
+        overlapped += rates.attach_seconds * static_cast<double>(attach(page, stay, i));
       }
     }
     Active active{next.instr, next.run, 0, 0};
@@ -184,7 +188,10 @@ class Simulation {
       run.timeline.stalled_seconds += now_ - std::max(compute_free_, run.begin);
     } else {
       active.left = work_of(next);
-      if (rates.move_seconds.empty() && active.left > 0) overlapped += rates.request_seconds;
+      const bool copies = lane == up || lane == down;
+      if (rates.move_seconds.empty() && active.left > 0) {
+        overlapped += copies ? rates.link.copy_seconds : rates.request_seconds;
+      }
     }
     active.ready = now_ + overlapped;
     run.timeline.starts[index_of(next.instr)] = now_ - run.begin;
@@ -209,6 +216,8 @@ class Simulation {
     const bool writes = serves(2);
     if (lane == compute) return reads || writes ? 1 / rates.compute_slowdown : 1;
     if (!rates.move_seconds.empty()) return 1;
+    if (lane == up) return rates.link.up_bytes_per_second;
+    if (lane == down) return rates.link.down_bytes_per_second;
     if (reads && writes) return rates.mixed_bytes_per_second / 2;
     return reads ? rates.read_bytes_per_second : rates.write_bytes_per_second;
   }
@@ -257,14 +266,16 @@ class Simulation {
   void note_busy(std::size_t lane, const Active& active, double seconds) {
     if (lane == compute) return;
     Timeline& timeline = runs_[active.run].timeline;
-    (lane == 1 ? timeline.read_seconds : timeline.write_seconds) += seconds;
+    const std::array<double*, lane_count> busy{nullptr, &timeline.read_seconds, &timeline.write_seconds,
+                                               &timeline.up_seconds, &timeline.down_seconds};
+    *busy[lane] += seconds;
   }
 
   const Layout& layout_;
   Trail trail_;
   Places places_;
   std::deque<Run> runs_;
-  std::map<BundleId, std::vector<PageId>> in_memory_;
+  std::map<Residence, std::vector<PageId>> in_memory_;
   std::array<std::deque<Waiting>, lane_count> waiting_;
   std::array<std::deque<Active>, lane_count> active_;
   LaneClock done_{};
@@ -292,15 +303,25 @@ double sum_of(const std::vector<double>& values) {
   return sum;
 }
 
+double least_link_seconds(const Plan& plan, const LinkRate& link) {
+  const auto over = [](std::int64_t bytes, double rate) { return bytes > 0 ? static_cast<double>(bytes) / rate : 0; };
+  return std::max(over(plan.up_bytes, link.up_bytes_per_second), over(plan.down_bytes, link.down_bytes_per_second));
+}
+
 void note_bounds(const Plan& plan, const StepRates& rates, Timeline& timeline) {
-  timeline.disk_seconds = rates.move_seconds.empty() ? least_disk_seconds(plan, rates) : sum_of(rates.move_seconds) / 2;
+  if (!rates.move_seconds.empty()) {
+    timeline.disk_seconds = sum_of(rates.move_seconds) / 2;
+    return;
+  }
+  timeline.disk_seconds = least_disk_seconds(plan, rates);
+  timeline.link_seconds = least_link_seconds(plan, rates.link);
 }
 
 }  // namespace
 
 std::vector<Timeline> simulate_runs(std::span<const PlannedRun> runs, const Layout& layout) {
   std::int64_t pages = 0;
-  for (const PlannedRun& run : runs) pages = std::max(pages, run.plan->pages);
+  for (const PlannedRun& run : runs) pages = std::max(pages, run.plan->all_pages());
   std::deque<PlanWaits> waits;
   Simulation simulation(layout, pages);
   for (const PlannedRun& run : runs) {
@@ -322,14 +343,15 @@ Timeline simulate(const Plan& plan, const Layout& layout, const StepRates& rates
 
 Timeline simulate_steady(const Plan& plan, const Layout& layout, const StepRates& rates) {
   const PlanWaits waits(plan, layout);
-  Simulation simulation(layout, plan.pages);
+  Simulation simulation(layout, plan.all_pages());
   double before = 0;
   double left_before = 0;
   for (int i = 0; i < most_runs; ++i) {
     simulation.run({&plan, &rates}, waits);
     const double now = simulation.last_seconds();
     const double left = simulation.work_left();
-    const double most = settled * static_cast<double>(plan.traffic.read_bytes + plan.traffic.write_bytes);
+    const double most = settled * static_cast<double>(plan.traffic.read_bytes + plan.traffic.write_bytes +
+                                                      plan.up_bytes + plan.down_bytes);
     if (std::fabs(now - before) <= settled * now && std::fabs(left - left_before) <= most) break;
     before = now;
     left_before = left;

@@ -2,15 +2,18 @@
 //
 // The compute lane runs one op after the other; while the disk is busy each takes longer. A move starts when what it
 // waits for is done and its lane has room; it costs its pages' attaching and the time of a request, which overlap with
-// other moves, and then its bytes, in the order of its lane. The lanes of both directions share the disk. A lane that
-// had to wait goes on a little later than what it waited for. Plans follow each other as in the executor: the moves of
+// other moves, and then its bytes, in the order of its lane. The lanes of both directions share the disk. Copies to and
+// from a device go one after the other in each direction, both at once. A lane that had to wait goes on a little later
+// than what it waited for. Plans follow each other as in the executor: the moves of
 // the next one are known when the ops of the last one are done.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "machine/rates.h"
 #include "plan/plan.h"
 
 namespace spillway {
@@ -25,6 +28,7 @@ struct StepRates {
   double request_seconds = 0;         // of a move, beside its bytes
   double attach_seconds = 0;          // of a page that lies elsewhere
   double wake_seconds = 0;            // of a lane that waited
+  LinkRate link;                      // between host and device, where the plan has one
   // By instruction of the plan, when not empty: what each move took from its turn on, as it was measured in a run. The
   // disk's rates above are then not used.
   std::vector<double> move_seconds;
@@ -36,13 +40,19 @@ struct Timeline {
   double disk_seconds = 0;     // no disk moves these bytes in less
   double read_seconds = 0;     // reads were under way
   double write_seconds = 0;
+  double up_seconds = 0;       // copies to the device were under way
+  double down_seconds = 0;     // and from it
+  double link_seconds = 0;     // the link moves no direction's bytes in less
   double stalled_seconds = 0;  // the compute lane waited
   std::vector<double> starts;  // by instruction, from the end of the step before
   std::vector<double> ends;    // of moves maybe beyond `seconds`
 
   // No schedule of this plan's work can be faster.
-  double lower_bound_seconds() const { return compute_seconds > disk_seconds ? compute_seconds : disk_seconds; }
-  std::string_view bottleneck() const { return compute_seconds >= disk_seconds ? "compute" : "disk"; }
+  double lower_bound_seconds() const { return std::max({compute_seconds, disk_seconds, link_seconds}); }
+  std::string_view bottleneck() const {
+    if (compute_seconds >= std::max(disk_seconds, link_seconds)) return "compute";
+    return disk_seconds >= link_seconds ? "disk" : "link";
+  }
 };
 
 // A run of a plan, and what its instructions take.

@@ -20,7 +20,8 @@ double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 WaitCause cause_of(const Catalog& catalog, const Event& wait) {
   const CatalogBundle* bundle = catalog.bundle(wait.subject);
-  if (wait.lane != EventLane::read || bundle == nullptr) return WaitCause::write;
+  const bool comes_in = wait.lane == EventLane::read || wait.lane == EventLane::up;
+  if (!comes_in || bundle == nullptr) return WaitCause::write;
   switch (bundle->tag) {
     case MemoryTag::weights: return WaitCause::read_weights;
     case MemoryTag::optimizer: return WaitCause::read_optimizer;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "plan/plan.h"
+#include "plan/tiers.h"
 #include "plan_interpreter.h"
 #include "random_program.h"
 
@@ -21,6 +22,23 @@ struct Planned {
   const Program& program;
   Plan plan;
 };
+
+// The step with a device, in few pages and in more, of both memories.
+template <typename Visit>
+void for_each_tiered_plan(std::uint64_t seed, const Visit& visit) {
+  const RandomPrograms programs(seed);
+  const Layout layout = programs.layout();
+  const std::int64_t smallest = smallest_pages(layout);
+  const std::int64_t room = std::max<std::int64_t>(0, in_memory_pages(layout, 0) - smallest);
+  for (const std::int64_t device : {0, 15, 60}) {
+    for (const std::int64_t host : {0, 25}) {
+      const TierPages pages{smallest + room * device / 100, smallest_host_pages(layout) + room * host / 100};
+      SCOPED_TRACE(fmt::format("seed {}, {} device pages, {} host pages", seed, pages.device, pages.host));
+      const bool commits = (seed + static_cast<std::uint64_t>(device + host)) % 2 == 0;
+      visit(Planned{programs, layout, programs.step(), make_tiered_plan(layout, 0, pages, {.commits = commits})});
+    }
+  }
+}
 
 // The step at several page counts, and the program that only looks, held to the same boundary.
 template <typename Visit>
@@ -53,6 +71,13 @@ std::string fault_of(const Planned& planned, const std::vector<const Plan*>& pla
   return {};
 }
 
+// Those of one memory, and of two for some seeds.
+template <typename Visit>
+void for_each_plan_of_any_memory(std::uint64_t seed, const Visit& visit) {
+  for_each_plan(seed, visit);
+  if (seed % 3 == 0) for_each_tiered_plan(seed, visit);
+}
+
 bool commits_of(const Plan& plan) {
   return std::any_of(plan.instrs.begin(), plan.instrs.end(),
                      [](const Instr& instr) { return instr.kind == Instr::Kind::commit; });
@@ -69,7 +94,7 @@ std::string fault_of(const Planned& planned, const Plan& plan, int runs, std::ui
 
 TEST(PlanVerify, AcceptsWhatThePlannerMakesAndEveryInterleavingOfItIsRight) {
   for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
-    for_each_plan(seed, [&](const Planned& planned) {
+    for_each_plan_of_any_memory(seed, [&](const Planned& planned) {
       EXPECT_EQ(verify(planned, planned.plan), "");
       EXPECT_EQ(fault_of(planned, {&planned.plan}, 6, seed), "") << dump(planned.plan, planned.layout, planned.program);
     });
@@ -103,6 +128,31 @@ TEST(PlanVerify, PlansFollowEachOtherWithNoBarrierBetween) {
           EXPECT_EQ(verify_follows(*plans[i - 1], *plans[i], planned.layout), "");
         }
         EXPECT_EQ(fault_of(planned, plans, 3, seed), "");
+      }
+    });
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(PlanVerify, PlansWithADeviceFollowEachOtherWithNoBarrierBetween) {
+  for (std::uint64_t seed = first_seed + 600; seed < first_seed + 606; ++seed) {
+    for_each_tiered_plan(seed, [&](const Planned& planned) {
+      const TierPages pages{planned.plan.device_pages, planned.plan.pages};
+      const TierResidents boundary = tier_residents_of(planned.plan);
+      const Plan commit = make_tiered_plan(planned.layout, 0, pages, {.commits = true}, &boundary);
+      const Plan look = make_tiered_plan(planned.layout, 1, pages, {}, &boundary);
+      EXPECT_EQ(verify(commit, planned.layout, planned.programs.step()), "");
+      EXPECT_EQ(verify(look, planned.layout, planned.programs.look()), "");
+      const Plan* step = &planned.plan;
+      for (const auto& plans : {std::vector{step, step, step},
+                                {step, &look, step},
+                                {&look, &look, step},
+                                {step, &commit, step, &commit},
+                                {&commit, &look, &commit}}) {
+        for (std::size_t i = 1; i < plans.size(); ++i) {
+          EXPECT_EQ(verify_follows(*plans[i - 1], *plans[i], planned.layout), "");
+        }
+        EXPECT_EQ(fault_of(planned, plans, 2, seed), "");
       }
     });
     if (testing::Test::HasFailure()) return;
@@ -165,7 +215,10 @@ class Order {
 
 bool changes(const Planned& planned, const Instr& instr, StayId stay) {
   const BundleId bundle = planned.plan.stays[index_of(stay)].bundle;
-  if (instr.kind != Instr::Kind::run) return instr.kind == Instr::Kind::read && instr.stays.front() == stay;
+  if (instr.kind != Instr::Kind::run) {
+    const bool named = std::find(instr.stays.begin(), instr.stays.end(), stay) != instr.stays.end();
+    return named && fills(instr.kind, planned.plan.stays[index_of(stay)].memory);
+  }
   const auto& places = planned.layout.programs[static_cast<std::size_t>(planned.plan.program)].places;
   const std::vector<Operand>& writes = planned.program.ops[index_of(instr.op)].writes;
   return std::any_of(writes.begin(), writes.end(),
@@ -176,7 +229,8 @@ bool changes(const Planned& planned, const Instr& instr, StayId stay) {
 // it is the last that changed them. None when they are those of the entry.
 std::optional<std::size_t> cause_of_wait(const Planned& planned, std::size_t i, std::size_t before) {
   const Instr& instr = planned.plan.instrs[i];
-  if (instr.kind != Instr::Kind::write || planned.plan.instrs[before].kind != Instr::Kind::run) return before;
+  const bool out = instr.kind == Instr::Kind::write || instr.kind == Instr::Kind::down;
+  if (!out || planned.plan.instrs[before].kind != Instr::Kind::run) return before;
   for (std::size_t at = before + 1; at > 0; --at) {
     if (changes(planned, planned.plan.instrs[at - 1], instr.stays.front())) return at - 1;
   }
@@ -188,7 +242,7 @@ TEST(PlanVerify, AWaitCanBeDroppedExactlyWhenItIsRedundant) {
   int needed = 0;
   for (std::uint64_t seed = first_seed; seed < first_seed + 200; ++seed) {
     std::mt19937_64 random(seed);
-    for_each_plan(seed, [&](const Planned& planned) {
+    for_each_plan_of_any_memory(seed, [&](const Planned& planned) {
       for (std::size_t i = 0; i < planned.plan.instrs.size(); ++i) {
         const std::vector<InstrId>& after = planned.plan.instrs[i].after;
         if (after.empty() || random() % 2 != 0) continue;
@@ -260,7 +314,7 @@ class Mutator {
         {"a page of another stay", &Mutator::steal_page},
         {"a page twice in a stay", &Mutator::repeat_page},
         {"a page beyond the budget", &Mutator::lift_page},
-        {"a read or write dropped", &Mutator::drop_move},
+        {"a move dropped", &Mutator::drop_move},
         {"neighbours of a lane exchanged", &Mutator::swap_neighbours},
         {"a move of another stay", &Mutator::move_other_stay},
         {"a stay not named", &Mutator::forget_stay},
@@ -296,7 +350,7 @@ class Mutator {
     return nullptr;
   }
   static bool is_move(const Instr& instr) {
-    return instr.kind == Instr::Kind::read || instr.kind == Instr::Kind::write;
+    return instr.kind != Instr::Kind::run && instr.kind != Instr::Kind::commit;
   }
   std::size_t number(const Instr* instr) const { return static_cast<std::size_t>(instr - plan_.instrs.data()); }
 
@@ -325,7 +379,7 @@ class Mutator {
     changed_ = true;
   }
   void lift_page() {
-    any_of(any_of(plan_.stays).pages) = static_cast<PageId>(plan_.pages);
+    any_of(any_of(plan_.stays).pages) = static_cast<PageId>(plan_.all_pages());
     changed_ = true;
   }
   void drop_move() {
@@ -408,7 +462,7 @@ TEST(PlanVerify, RefusesEveryMutantThatAnInterleavingShowsToBeWrong) {
   std::map<std::string, Tally> tallies;
   for (std::uint64_t seed = first_seed + 1000; seed < first_seed + 1008; ++seed) {
     std::uint64_t mutant = seed * 1000;
-    for_each_plan(seed, [&](const Planned& planned) {
+    for_each_plan_of_any_memory(seed, [&](const Planned& planned) {
       for (int i = 0; i < 15 && !testing::Test::HasFailure(); ++i) {
         std::string name;
         const std::optional<Plan> plan = Mutator(planned, ++mutant).mutate(name);
@@ -424,15 +478,14 @@ TEST(PlanVerify, RefusesEveryMutantThatAnInterleavingShowsToBeWrong) {
   }
   EXPECT_EQ(tallies.size(), 15U);
   for (const auto& [name, tally] : tallies) EXPECT_GT(tally.refused, 0) << name;
-  for (const char* always :
-       {"a page twice in a stay", "a page beyond the budget", "a read or write dropped", "a stay not named",
-        "a stay not begun", "a bundle missing at the entry", "a wait turned round"}) {
+  for (const char* always : {"a page twice in a stay", "a page beyond the budget", "a move dropped", "a stay not named",
+                             "a stay not begun", "a bundle missing at the entry", "a wait turned round"}) {
     EXPECT_EQ(tallies[always].refused, tallies[always].made) << always;
   }
 }
 
 TEST(PlanVerify, RefusesLanesOutOfOrder) {
-  for_each_plan(first_seed, [&](const Planned& planned) {
+  for_each_plan_of_any_memory(first_seed, [&](const Planned& planned) {
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
       Plan plan = planned.plan;
       if (plan.lanes[lane].size() < 2) continue;

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "plan/tiers.h"
 #include "random_program.h"
 #include "sim/simulate.h"
 
@@ -162,6 +163,53 @@ TEST(Simulate, RunsThatFollowEachOtherSettleAndNoneIsShorterThanItsOps) {
     EXPECT_NEAR(steady.seconds, timelines.back().seconds, 0.01 * steady.seconds);
     EXPECT_LE(timelines.front().seconds, simulate(plan, layout, rates).seconds + tolerance);
   });
+}
+
+// Plans with a device at its smallest size, in host pages enough, with ops and disk that take no time.
+template <typename Visit>
+void for_each_tiered_plan(const Visit& visit) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const RandomPrograms programs(seed);
+    const Layout layout = programs.layout();
+    const std::int64_t host = seed % 2 == 0 ? 2 * in_memory_pages(layout, 0) : smallest_host_pages(layout);
+    const Plan plan = make_tiered_plan(layout, 0, {smallest_pages(layout), host}, {});
+    StepRates rates;
+    rates.op_seconds.assign(programs.step().ops.size(), 0);
+    rates.read_bytes_per_second = rates.write_bytes_per_second = rates.mixed_bytes_per_second = 1e300;
+    rates.link = {1000, 500, 0};
+    visit(plan, layout, rates);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(Simulate, ALinkTakesItsBytesByItsRateInEachDirection) {
+  for_each_tiered_plan([](const Plan& plan, const Layout& layout, StepRates rates) {
+    const Timeline timeline = simulate(plan, layout, rates);
+    const double up = static_cast<double>(plan.up_bytes) / 1000;
+    const double down = static_cast<double>(plan.down_bytes) / 500;
+    const double tolerance = 1e-9 * (up + down);
+    EXPECT_NEAR(timeline.up_seconds, up, tolerance);
+    EXPECT_NEAR(timeline.down_seconds, down, tolerance);
+    EXPECT_NEAR(timeline.link_seconds, std::max(up, down), tolerance);
+    EXPECT_GE(timeline.seconds, timeline.lower_bound_seconds() - tolerance);
+    EXPECT_LE(timeline.seconds, up + down + tolerance);
+    EXPECT_EQ(timeline.bottleneck(), up + down > 0 ? "link" : "compute");
+    rates.link.copy_seconds = 0.25;
+    const auto copies = static_cast<double>(plan.lanes[3].size() + plan.lanes[4].size());
+    EXPECT_LE(simulate(plan, layout, rates).seconds, timeline.seconds + 0.25 * copies + tolerance);
+  });
+}
+
+TEST(Simulate, BothDirectionsOfALinkAreBusyAtOnce) {
+  double apart = 0;
+  double seconds = 0;
+  for_each_tiered_plan([&](const Plan& plan, const Layout& layout, const StepRates& rates) {
+    const Timeline timeline = simulate_steady(plan, layout, rates);
+    apart += timeline.up_seconds + timeline.down_seconds;
+    seconds += timeline.seconds;
+  });
+  EXPECT_LT(seconds, 0.9 * apart);
 }
 
 }  // namespace

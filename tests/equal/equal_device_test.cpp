@@ -1,0 +1,210 @@
+// With a device above the host's memory, losses and written weights are the bits they are without one, whatever the
+// device, the host and the disk have room for.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "golden/model_folder.h"
+#include "recording_observer.h"
+#include "scratch_folder.h"
+#include "session/run_control.h"
+#include "session/session.h"
+
+namespace spillway {
+namespace {
+
+nlohmann::json llama() {
+  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1200,
+    "hidden_size": 64, "intermediate_size": 136, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+struct Outcome {
+  std::vector<float> numbers;  // losses, norms and evaluations
+  std::string weights;
+};
+
+class StopAfter : public RecordingObserver {
+ public:
+  StopAfter(RunControl& control, std::int64_t step) : control_(control), step_(step) {}
+  void step(const StepRecord& record) override {
+    RecordingObserver::step(record);
+    if (record.step == step_) control_.stop = 1;
+  }
+
+ private:
+  RunControl& control_;
+  std::int64_t step_;
+};
+
+class OnADevice : public testing::Test {
+ protected:
+  void SetUp() override {
+    golden::write_model(scratch_ / "model", llama(), "");
+    golden::write_tokens(scratch_ / "tokens.npy", 2000, 1200);
+    options_.model = (scratch_ / "model").string();
+    options_.data = {(scratch_ / "tokens.npy").string()};
+    options_.eval_data = options_.data;
+    options_.eval_steps = 2;
+    options_.max_steps = 3;
+    options_.per_device_train_batch_size = 2;
+    options_.gradient_accumulation_steps = 2;
+    options_.max_seq_len = 50;
+    options_.learning_rate = 1e-3;
+    options_.dtype = "f32";
+    options_.threads = 2;
+    options_.piece_elements = 65536;
+    options_.tile_elements = 65536;
+    options_.page_size_bytes = 16384;
+    options_.poison = true;
+    options_.order = "layer";
+    options_.recompute = "none";
+  }
+
+  Outcome run(const TrainOptions& changed) {
+    TrainOptions options = changed;
+    if (options.output_dir.empty()) options.output_dir = (scratch_ / ("out" + std::to_string(runs_++))).string();
+    RecordingObserver observer;
+    run_train(options, observer);
+    Outcome outcome;
+    for (const StepRecord& step : observer.steps) {
+      outcome.numbers.push_back(step.loss);
+      outcome.numbers.push_back(step.grad_norm);
+      outcome.numbers.push_back(static_cast<float>(step.eval_loss.value_or(0)));
+    }
+    outcome.weights = bytes_of(std::filesystem::path(options.output_dir) / "model.safetensors");
+    disk_bytes_ = observer.steps.back().disk_read_bytes + observer.steps.back().disk_write_bytes;
+    return outcome;
+  }
+
+  void expect_same(const TrainOptions& changed, const Outcome& expected, const std::string& what) {
+    const Outcome outcome = run(changed);
+    EXPECT_EQ(outcome.numbers, expected.numbers) << what;
+    EXPECT_TRUE(outcome.weights == expected.weights) << what << ": weights differ";
+  }
+
+  // On a virtual device with this share of what it takes for nothing to leave it.
+  TrainOptions with_device(double share) const {
+    TrainOptions options = options_;
+    options.device = "virtual";
+    options.device_memory_bytes = std::int64_t{1} << 30;
+    options.link_up = std::int64_t{4} << 30;
+    options.link_down = std::int64_t{2} << 30;
+    const PlanReport report = run_plan(options);
+    EXPECT_TRUE(report.fits) << report.advice;
+    const std::int64_t least = report.min_device_memory_bytes;
+    options.device_memory_bytes =
+        least + static_cast<std::int64_t>(share * static_cast<double>(report.peak_device_memory_bytes - least));
+    return options;
+  }
+
+  void expect_same_over_host_budgets(const Outcome& expected) {
+    for (const double share : {0.0, 0.4, 1.0}) {
+      TrainOptions options = with_device(share);
+      const PlanReport report = run_plan(options);
+      ASSERT_TRUE(report.fits) << report.advice;
+      EXPECT_EQ(report.link_up_bytes_per_step > 0, share < 1);
+      for (const std::int64_t budget :
+           {report.in_memory_bytes, (report.min_memory_bytes + report.in_memory_bytes) / 2, report.min_memory_bytes}) {
+        options.memory_bytes = budget;
+        options.delay_seed = 1 + budget / 4096 % 1000;
+        expect_same(options, expected,
+                    "device " + std::to_string(options.device_memory_bytes) + ", memory " + std::to_string(budget) +
+                        ", clip_mode " + options.clip_mode);
+        const bool smallest = share == 0 && budget == report.min_memory_bytes;
+        const bool roomy = options.save_steps < 0 && budget == report.in_memory_bytes;
+        EXPECT_TRUE(!smallest || disk_bytes_ > 0);
+        EXPECT_TRUE(!roomy || disk_bytes_ == 0);
+      }
+    }
+  }
+
+  ScratchFolder scratch_;
+  TrainOptions options_;
+  int runs_ = 0;
+  std::int64_t disk_bytes_ = 0;
+};
+
+TEST_F(OnADevice, TheSameBitsWithoutClippingWhateverTheBudgets) {
+  options_.max_grad_norm = 0;
+  options_.save_steps = -1;
+  expect_same_over_host_budgets(run(options_));
+}
+
+TEST_F(OnADevice, TheSameBitsWhereStepsClipAndCommit) {
+  options_.max_grad_norm = 0.5;
+  options_.save_steps = 1;
+  expect_same_over_host_budgets(run(options_));
+}
+
+TEST_F(OnADevice, TheSameBitsHoweverAClipIsDoneAndWhateverGivesWay) {
+  options_.max_grad_norm = 0.5;
+  options_.dtype = "bf16";
+  const Outcome expected = run(options_);
+  for (const std::string clip : {"after", "deferred"}) {
+    for (const std::string policy : {"auto", "everything-on-disk", "lru", "lifetime"}) {
+      TrainOptions options = with_device(0.2);
+      options.clip_mode = clip;
+      options.policy = policy;
+      const PlanReport report = run_plan(options);
+      options.memory_bytes = (3 * report.min_memory_bytes + report.in_memory_bytes) / 4;
+      expect_same(options, expected, clip + ", " + policy);
+    }
+  }
+}
+
+// A run that stops on a device goes on without one, and the other way round.
+TEST_F(OnADevice, ResumesWithAndWithoutADevice) {
+  options_.save_steps = 1;
+  options_.max_steps = 4;
+  options_.eval_steps = 0;
+  options_.lr_scheduler_type = "constant";
+  const Outcome expected = run(options_);
+  for (const bool first : {true, false}) {
+    TrainOptions on = with_device(0.3);
+    on.memory_bytes = run_plan(on).min_memory_bytes;
+    TrainOptions off = options_;
+    on.output_dir = off.output_dir = (scratch_ / (first ? "on" : "off")).string();
+    RunControl control;
+    StopAfter observer(control, 2);
+    run_train(first ? on : off, observer, &control);
+    EXPECT_EQ(run(first ? off : on).weights, expected.weights) << (first ? "began on a device" : "ended on one");
+  }
+}
+
+TEST_F(OnADevice, TooSmallADeviceIsRefusedBeforeAnythingIsWritten) {
+  TrainOptions options = with_device(0);
+  options.device_memory_bytes -= 1;
+  options.output_dir = (scratch_ / "never").string();
+  RecordingObserver observer;
+  try {
+    run_train(options, observer);
+    ADD_FAILURE() << "it fits";
+  } catch (const DoesNotFit& error) {
+    EXPECT_NE(std::string(error.what()).find("device_memory: "), std::string::npos) << error.what();
+  }
+  EXPECT_FALSE(std::filesystem::exists(options.output_dir));
+}
+
+TEST_F(OnADevice, OptionsThatContradictEachOtherAreRefused) {
+  TrainOptions no_device = options_;
+  no_device.link_up = 1;
+  EXPECT_THROW(run_plan(no_device), UserError);
+  TrainOptions no_size = options_;
+  no_size.device = "virtual";
+  EXPECT_THROW(run_plan(no_size), UserError);
+  TrainOptions speculative = with_device(0);
+  speculative.clip_mode = "speculative";
+  EXPECT_THROW(run_plan(speculative), UserError);
+}
+
+}  // namespace
+}  // namespace spillway
