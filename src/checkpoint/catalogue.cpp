@@ -13,7 +13,10 @@ namespace spillway {
 namespace {
 
 // The superblocks of one file, by place.
-using Places = std::array<std::optional<Superblock>, superblock_places>;
+struct Places {
+  std::array<std::optional<Superblock>, superblock_places> found;
+  bool blank = true;  // nothing was ever written there
+};
 
 std::string name_of(const CommitEntry& entry) {
   return fmt::format("commit {} of step {}", entry.generation, entry.step);
@@ -24,10 +27,11 @@ Places read_places(const SlotStore& slots, std::int32_t file, std::vector<std::s
   const AlignedBuffer block(slot_file_block_bytes);
   for (int place = 0; place < superblock_places; ++place) {
     slots.read_block(file, superblock_offset_bytes(place), block.span());
-    auto& found = places[static_cast<std::size_t>(place)];
+    auto& found = places.found[static_cast<std::size_t>(place)];
     found = read_superblock(block.span(), slots.run(), file, slots.file_count());
     const bool blank =
         std::all_of(block.span().begin(), block.span().end(), [](std::byte b) { return b == std::byte{0}; });
+    places.blank = places.blank && blank;
     if (found || blank) continue;
     passed_over.push_back(fmt::format(
         "'{}': the superblock at offset {} does not verify: a commit was interrupted, or the disk changed it",
@@ -45,7 +49,8 @@ struct Candidate {
 std::optional<std::string> missing_from(const Superblock& superblock, const std::vector<Places>& files,
                                         const SlotStore& slots) {
   for (std::size_t f = 0; f < files.size(); ++f) {
-    if (std::find(files[f].begin(), files[f].end(), superblock) != files[f].end()) continue;
+    const auto& found = files[f].found;
+    if (std::find(found.begin(), found.end(), superblock) != found.end()) continue;
     return slots.path(static_cast<std::int32_t>(f)).string();
   }
   return std::nullopt;
@@ -58,7 +63,7 @@ std::vector<Candidate> candidates_of(const std::vector<Places>& files, const Slo
   std::vector<Superblock> told;
   for (const Places& places : files) {
     for (int place = 0; place < superblock_places; ++place) {
-      const auto& superblock = places[static_cast<std::size_t>(place)];
+      const auto& superblock = places.found[static_cast<std::size_t>(place)];
       if (!superblock || std::find(told.begin(), told.end(), *superblock) != told.end()) continue;
       told.push_back(*superblock);
       const auto missing = missing_from(*superblock, files, slots);
@@ -127,10 +132,13 @@ OpenedCatalogue read_catalogue(SlotStore& slots) {
   std::vector<Places> files;
   for (std::int32_t f = 0; f < slots.file_count(); ++f) files.push_back(read_places(slots, f, opened.passed_over));
   for (const Places& places : files) {
-    for (const auto& superblock : places) {
+    for (const auto& superblock : places.found) {
       if (superblock) opened.last_generation = std::max(opened.last_generation, superblock->generation);
     }
   }
+  // The first superblocks are written one after the other.
+  opened.had_commits = opened.last_generation > 1 ||
+                       std::none_of(files.begin(), files.end(), [](const Places& places) { return places.blank; });
   for (const Candidate& candidate : candidates_of(files, slots, opened.passed_over)) {
     opened.place = candidate.place;
     const auto& commits = candidate.superblock.commits;

@@ -51,6 +51,8 @@ struct OpenedCatalogue {
   int place = 1;                         // of the superblocks that these commits come from; the next go to the other
   std::vector<RetainedCommit> commits;   // those whose manifests verify, the newest last; their slots are held
   std::vector<std::string> passed_over;  // a sentence for each thing that does not verify, the newest first
+  // A commit was durable once: there is more than an interrupted first commit leaves.
+  bool had_commits = false;
 };
 
 // Reads the newest catalogue that verifies on all files and the manifests it names, and adopts their slots, so that

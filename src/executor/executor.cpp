@@ -79,6 +79,7 @@ Executor::~Executor() {
   lanes_->changed.notify_all();
   stop_copies();
   lanes_->thread.join();
+  if (options_.slots) slots_->on_release({});  // they outlive the engine, and commits may give some back until then
 }
 
 std::byte* Executor::host_value(std::int32_t program, const Operand& operand) const {

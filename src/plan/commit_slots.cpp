@@ -31,7 +31,7 @@ CommitSlots commit_slots_for(const Layout& layout, std::span<const Plan> plans, 
   const std::int64_t manifest = divide_up(space.manifest_bytes, layout.page_bytes);
   CommitSlots result;
   result.reserved = manifest * (space.retained_commits + space.leases + 1);
-  result.slots = moving + std::max(space.held_slots, state * (space.retained_commits + space.leases)) +
+  result.slots = moving + state * (space.retained_commits + space.leases) +
                  divide_up(space.slack_bytes, layout.page_bytes) + result.reserved;
   return result;
 }

@@ -36,8 +36,10 @@ std::vector<OpenStore> open_stores(const fs::path& dir, std::vector<std::string>
   std::vector<OpenStore> stores;
   for (const StoreRecord& record : read_store_records(dir)) {
     try {
-      const std::optional<SlotSet> set = find_slot_set(record);
-      if (!set) throw UserError("the slot files of run {} are gone", record.run.text());
+      if (!record.whole) continue;
+      const std::vector<fs::path> searched = directories_to_search(record, dir, {});
+      const std::optional<SlotSet> set = find_slot_set(record, searched);
+      require_complete(record, set, searched, dir);
       OpenStore store{record, *set, open_store(*set), {}};
       store.catalogue = read_catalogue(*store.slots);
       if (notes != nullptr)

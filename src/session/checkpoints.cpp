@@ -9,20 +9,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t run_text_bytes = 64 * kib;  // what a RunState as JSON may grow by
-
-bool same_directories(const StoreRecord& record, const std::vector<std::filesystem::path>& directories) {
-  if (record.directories.size() != directories.size()) return false;
-  for (std::size_t i = 0; i < directories.size(); ++i) {
-    std::error_code error;
-    if (!std::filesystem::equivalent(record.directories[i], directories[i], error)) return false;
-  }
-  return true;
-}
-
-void remove_store(const StoreRecord& record) {
-  if (const auto set = find_slot_set(record)) remove_slot_set(*set);
-}
+constexpr std::int64_t run_text_room_bytes = 64 * kib;  // what a RunState as JSON may grow by
 
 }  // namespace
 
@@ -31,56 +18,27 @@ void remove_store(const StoreRecord& record) {
 void RunCheckpoints::claim() {
   std::error_code error;
   if (std::filesystem::is_directory(output_dir(), error)) lock_ = FolderLock(output_dir());
-  const std::vector<StoreRecord> records = read_store_records(output_dir());
+  stores_.read();
   if (setup_.options.resume_from_checkpoint != "none") finished_ = finished_run(output_dir());
   if (finished_) return;
-  claim_output(setup_.options, !records.empty());
+  claim_output(setup_.options, stores_.any());
   if (!lock_.held()) lock_ = FolderLock(output_dir());
-  for (const StoreRecord& record : records) older_.push_back({record, nullptr, {}});
-  // A process that was killed between making files and noting them leaves some that nothing names.
-  for (const SlotSet& set : find_slot_sets({output_dir()})) {
-    const bool noted = std::any_of(records.begin(), records.end(), [&](const auto& r) { return r.run == set.run; });
-    if (!noted) remove_slot_set(set);
-  }
 }
 
 void RunCheckpoints::tell_finished(const RunState& now, std::int64_t total_steps) {
   require_same_run(*finished_, now, total_steps, output_dir());
-  const std::vector<StoreRecord> records = read_store_records(output_dir());
-  for (const StoreRecord& record : records) remove_store(record);
-  if (!records.empty()) write_store_records(output_dir(), {});
+  stores_.drop_all();
   observer_.note(
       fmt::format("the run in {} is finished: {} steps; nothing to do", output_dir().string(), finished_->step));
-}
-
-void RunCheckpoints::open_stores() {
-  for (Opened& store : older_) {
-    const std::optional<SlotSet> set = find_slot_set(store.record);
-    if (!set) {
-      observer_.note(fmt::format("passed over run {}: its slot files are gone", store.record.run.text()));
-      continue;
-    }
-    store.slots = open_store(*set);
-    store.catalogue = read_catalogue(*store.slots);
-    for (const std::string& sentence : store.catalogue.passed_over) observer_.note("passed over " + sentence);
-  }
-}
-
-// The newest commit of all stores.
-void RunCheckpoints::find_commit() {
-  for (const Opened& store : older_) {
-    if (!store.slots) continue;
-    std::vector<std::string> passed_over;
-    auto commit = newest_commit(store.slots, store.catalogue, passed_over);
-    for (const std::string& sentence : passed_over) observer_.note("passed over " + sentence);
-    if (commit && (!found_ || commit->run.step > found_->run.step)) found_ = std::move(commit);
-  }
 }
 
 void RunCheckpoints::go_on_from(const RunState& then, const std::string& name, const RunState& now) {
   for (const std::string& note : check_resumable(then, now, setup_.options.allow_numeric_change, name))
     observer_.note(note);
+  const bool same_branch = setup_.options.resume_from_checkpoint == "auto" && !then.branch.empty();
+  const std::string branch = same_branch ? then.branch : begin_.branch;
   begin_ = now;
+  begin_.branch = branch;
   begin_.step = then.step;
   begin_.sequences = then.sequences;
   begin_.products = then.products;
@@ -94,10 +52,10 @@ void RunCheckpoints::take_export(std::unique_ptr<PortableSource> source, const s
   found_.reset();
 }
 
-// The newest export beyond this step that can be read.
-bool RunCheckpoints::take_newest_export(std::int64_t step, const RunState& now) {
+// The newest full export of the folder that can be read, and that `serves`.
+bool RunCheckpoints::take_newest_export(const RunState& now, const std::function<bool(const RunState&)>& serves) {
   for (const ExportFolder& folder : exports_in(output_dir())) {
-    if (!folder.full || folder.step <= step) continue;
+    if (!folder.full) continue;
     std::unique_ptr<PortableSource> source;
     try {
       source = std::make_unique<PortableSource>(folder.path, setup_.model);
@@ -105,47 +63,54 @@ bool RunCheckpoints::take_newest_export(std::int64_t step, const RunState& now) 
       observer_.note(fmt::format("passed over {}: {}", folder.path.string(), error.what()));
       continue;
     }
+    if (!serves(source->run())) continue;
     take_export(std::move(source), folder.path, now);
     return true;
   }
   return false;
 }
 
+// A commit goes before exports, unless one of its own branch is newer: steps that a run has left, by going on from an
+// older checkpoint, lie in the folder too. Without a commit, what metrics.jsonl does not know of was left as well.
 void RunCheckpoints::find(const RunState& now) {
   begin_ = now;
+  begin_.branch = RunId::random().text();
   const std::string& wanted = setup_.options.resume_from_checkpoint;
   if (wanted == "none") return;
-  open_stores();
+  stores_.open();
   if (wanted != "auto") return take_export(std::make_unique<PortableSource>(wanted, setup_.model), wanted, now);
-  find_commit();
-  if (take_newest_export(found_ ? found_->run.step : 0, now)) return;
-  if (found_) return go_on_from(found_->run, fmt::format("the commit of step {}", found_->run.step), now);
-  if (!older_.empty()) observer_.note(fmt::format("{} holds no commit yet; starting anew", output_dir().string()));
+  found_ = stores_.newest_commit();
+  if (found_) {
+    const RunState& commit = found_->run;
+    const bool newer = take_newest_export(now, [&](const RunState& run) {
+      return run.step > commit.step && !run.branch.empty() && run.branch == commit.branch;
+    });
+    if (newer) return;
+    return go_on_from(commit, fmt::format("the commit of step {}", commit.step), now);
+  }
+  const std::int64_t recorded = recorded_steps(output_dir());
+  if (take_newest_export(now, [&](const RunState& run) { return recorded == 0 || run.step <= recorded; })) return;
+  if (stores_.lost()) {
+    throw UserError("{}; to start anew, name another output_dir, or remove {}", *stores_.lost(),
+                    (output_dir() / store_record_name).string());
+  }
+  if (stores_.any()) observer_.note(fmt::format("{} holds no commit yet; starting anew", output_dir().string()));
 }
 
-bool RunCheckpoints::adopts() const {
-  if (!found_ || pace_->never()) return false;
-  const auto store =
-      std::find_if(older_.begin(), older_.end(), [&](const Opened& s) { return s.slots == found_->slots; });
-  return same_directories(store->record, setup_.choices.spill_dirs);
-}
+bool RunCheckpoints::adopts() const { return found_ && !pace_->never() && stores_.serves(*found_); }
 
 void RunCheckpoints::make_store(const CommitSlots& needed, const std::vector<double>& shares) {
   try {
-    slots_ = std::make_shared<SlotStore>(SlotStoreOptions{.directories = setup_.choices.spill_dirs,
-                                                          .slot_bytes = setup_.planned.layout.page_bytes,
-                                                          .slot_count = needed.slots,
-                                                          .reserved_slots = needed.reserved,
-                                                          .keep = true,
-                                                          .calls = slow_calls_.get(),
-                                                          .shares = shares});
+    slots_ = stores_.make({.directories = setup_.choices.spill_dirs,
+                           .slot_bytes = setup_.planned.layout.page_bytes,
+                           .slot_count = needed.slots,
+                           .reserved_slots = needed.reserved,
+                           .keep = true,
+                           .calls = slow_calls_.get(),
+                           .shares = shares});
   } catch (const DeviceError& error) {
     throw DeviceError("{}; of this, commits take a part: save_steps: -1 makes none", error.what());
   }
-  record_ = {slots_->run(), setup_.choices.spill_dirs};
-  std::vector<StoreRecord> records{*record_};
-  for (const Opened& store : older_) records.push_back(store.record);
-  write_store_records(output_dir(), records);
 }
 
 std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots(const std::vector<double>& shares) {
@@ -156,24 +121,23 @@ std::shared_ptr<SlotStore> RunCheckpoints::prepare_slots(const std::vector<doubl
   if (pace_->never()) return nullptr;
   if (options.flush_delay_ms > 0)
     slow_calls_ = make_slow_flush_calls(system_disk_calls(), std::chrono::milliseconds(options.flush_delay_ms));
-  CommitSpace space;
-  space.retained_commits = options.save_total_limit;
+  if (adopts()) adopted_ = snapshot_of(found_->manifest, *found_->slots, setup_.model.state(), layout);
+  if (adopted_) {
+    KnownStores::Store store = stores_.take(*found_);
+    slots_ = std::move(store.slots);
+    catalogue_ = std::move(store.catalogue);
+  }
+  CommitSpace space;  // an earlier run may have retained more, until the first commit of this one
+  space.retained_commits = std::max(options.save_total_limit, std::ssize(catalogue_.commits));
   space.leases = options.export_steps > 0 ? 1 : 0;
   space.manifest_bytes =
-      manifest_bytes_bound(setup_.model.state(), layout, run_text_bytes + std::ssize(json_of(begin_)));
+      manifest_bytes_bound(setup_.model.state(), layout, std::ssize(json_of(begin_)) + run_text_room_bytes);
   space.slack_bytes = default_commit_slack_bytes(layout);
   const CommitSlots needed = commit_slots_for(layout, setup_.planned.plans, space);
-  if (adopts()) adopted_ = snapshot_of(found_->manifest, *found_->slots, setup_.model.state(), layout);
   if (!adopted_) {
     make_store(needed, shares);
     return slots_;
   }
-  const auto store =
-      std::find_if(older_.begin(), older_.end(), [&](const Opened& s) { return s.slots == found_->slots; });
-  slots_ = store->slots;
-  catalogue_ = std::move(store->catalogue);
-  record_ = store->record;
-  older_.erase(store);
   slots_->set_shares(shares);
   slots_->grow(needed.slots, needed.reserved);
   return slots_;
@@ -199,6 +163,7 @@ bool RunCheckpoints::restore(Executor& executor) {
 
 void RunCheckpoints::start(Executor& executor) {
   executor_ = &executor;
+  training_thread_ = std::this_thread::get_id();
   if (!slots_) return;
   CommitterOptions options;
   options.retained_commits = setup_.options.save_total_limit;
@@ -266,7 +231,8 @@ void RunCheckpoints::reached(SlotSnapshot snapshot) {
   const std::lock_guard lock(expected_mutex_);
   const auto step = std::find_if(expected_.begin(), expected_.end(), [](const Expected& e) { return !e.snapshot; });
   SPILLWAY_CHECK(step != expected_.end(), "a commit that no step was to make");
-  if (step->facts) note_stage(EventSource::disk, step->facts->step, CommitStage::snapshot, 0);
+  const auto source = std::this_thread::get_id() == training_thread_ ? EventSource::compute : EventSource::disk;
+  if (step->facts) note_stage(source, step->facts->step, CommitStage::snapshot, 0);
   step->snapshot = std::move(snapshot);
   submit_ready();
 }
@@ -313,7 +279,7 @@ void RunCheckpoints::commit_now(const RunState& state) {
 void RunCheckpoints::follow_commits() {
   committer_->check();
   pace_->durable(commit_seconds_);
-  if (durable_step_ >= 0 && !older_.empty()) drop_older_stores();
+  if (durable_step_ >= 0) stores_.drop_older();
   follow_export();
   if (pace_->postponed() == 0 || told_postponed_ > 0) return;
   told_postponed_ = pace_->postponed();
@@ -356,15 +322,6 @@ void RunCheckpoints::export_now(const RunState& state) {
   write_export(source, from, setup_.options.save_only_model ? nullptr : &state, output_dir() / export_name(state.step));
 }
 
-void RunCheckpoints::drop_older_stores() {
-  for (Opened& store : older_) {
-    store.slots = nullptr;  // unlocks
-    remove_store(store.record);
-  }
-  older_.clear();
-  write_store_records(output_dir(), {*record_});
-}
-
 // --- At the end ---
 
 std::string RunCheckpoints::stop(const RunState& state) {
@@ -397,13 +354,7 @@ void RunCheckpoints::finish() {
   committer_ = nullptr;
   slots_ = nullptr;
   found_.reset();  // where nothing is committed it is still there
-  for (Opened& store : older_) {
-    store.slots = nullptr;
-    remove_store(store.record);
-  }
-  older_.clear();
-  if (record_) remove_store(*record_);
-  write_store_records(output_dir(), {});
+  stores_.drop_all();
 }
 
 }  // namespace spillway

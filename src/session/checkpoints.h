@@ -5,19 +5,21 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "checkpoint/committer.h"
 #include "plan/commit_slots.h"
 #include "session/background_export.h"
 #include "session/commit_pace.h"
+#include "session/known_stores.h"
 #include "session/portable.h"
 #include "session/run_folder.h"
-#include "session/run_store.h"
 #include "session/setup.h"
 #include "telemetry/run_watch.h"
 
@@ -27,7 +29,10 @@ class RunCheckpoints {
  public:
   // Both outlive this.
   RunCheckpoints(const TrainingSetup& setup, RunWatch& watch)
-      : setup_(setup), watch_(watch), observer_(watch.observer()) {}
+      : setup_(setup),
+        watch_(watch),
+        observer_(watch.observer()),
+        stores_(setup.options.output_dir, setup.choices.spill_dirs, observer_) {}
 
   // Takes the output folder, and what commits an earlier run left. Throws UserError, also when another process has it.
   void claim();
@@ -76,10 +81,8 @@ class RunCheckpoints {
  private:
   using SteadyClock = std::chrono::steady_clock;
 
-  void open_stores();
-  void find_commit();
   void take_export(std::unique_ptr<PortableSource> source, const std::filesystem::path& folder, const RunState& now);
-  bool take_newest_export(std::int64_t step, const RunState& now);
+  bool take_newest_export(const RunState& now, const std::function<bool(const RunState&)>& serves);
   void go_on_from(const RunState& then, const std::string& name, const RunState& now);
   bool adopts() const;
   void make_store(const CommitSlots& needed, const std::vector<double>& shares);
@@ -88,7 +91,6 @@ class RunCheckpoints {
   void commit_now(const RunState& state);
   void note_stage(EventSource source, std::int64_t step, CommitStage stage, std::int64_t bytes);
   void follow_commits();
-  void drop_older_stores();
   void export_now(const RunState& state);
   void follow_export();
   void finish_exports();
@@ -105,12 +107,7 @@ class RunCheckpoints {
   std::optional<RunState> finished_;
   std::unique_ptr<DiskCalls> slow_calls_;  // of flush_delay_ms; outlives the stores
 
-  struct Opened {
-    StoreRecord record;
-    std::shared_ptr<SlotStore> slots;
-    OpenedCatalogue catalogue;
-  };
-  std::vector<Opened> older_;  // stores of earlier runs, the newest first
+  KnownStores stores_;
   std::optional<FoundCommit> found_;
   std::unique_ptr<PortableSource> found_export_;
   std::optional<SlotSnapshot> adopted_;  // the slots of found_, when the run goes on in them
@@ -119,8 +116,8 @@ class RunCheckpoints {
   Executor* executor_ = nullptr;
   std::shared_ptr<SlotStore> slots_;  // of this run
   OpenedCatalogue catalogue_;         // of slots_, when it was adopted
-  std::optional<StoreRecord> record_;
   std::optional<CommitPace> pace_;
+  std::thread::id training_thread_;
   std::atomic<std::int64_t> durable_step_{-1};
   std::atomic<double> commit_seconds_{0};
   bool commit_wanted_ = false;  // and not begun yet

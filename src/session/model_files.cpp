@@ -165,7 +165,7 @@ void require_space(const std::filesystem::path& dir, std::int64_t bytes) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(dir, error);
   if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return;  // where unknown, writing will tell
-  throw DeviceError("{}: the weights need {}, but {} are free there; free some space or name another folder",
+  throw DeviceError("{}: what is to be written there needs {}, but {} are free; free some space or name another folder",
                     dir.string(), format_bytes(bytes), format_bytes(static_cast<std::int64_t>(space.available)));
 }
 

@@ -84,6 +84,7 @@ RunState state_from(const nlohmann::json& json) {
   if (const std::int64_t version = count_from(json.at("version")); version != run_state_version)
     throw UserError("its version is {}, and this spillway knows version {}", version, run_state_version);
   state.step = count_from(json.at("step"));
+  state.branch = json.value("branch", std::string());
   state.sequences = count_from(json.at("sequences"));
   state.products.beta1 = json.at("adam_beta1_product").get<double>();
   state.products.beta2 = json.at("adam_beta2_product").get<double>();
@@ -141,6 +142,7 @@ std::string json_of(const RunState& state) {
   const nlohmann::ordered_json json = {
       {"version", run_state_version},
       {"step", state.step},
+      {"branch", state.branch},
       {"sequences", state.sequences},
       {"adam_beta1_product", state.products.beta1},
       {"adam_beta2_product", state.products.beta2},

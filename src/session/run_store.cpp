@@ -24,6 +24,8 @@ StoreRecord record_from(const nlohmann::json& json, const std::string& file) {
   if (!run) throw UserError("{}: '{}' is not the id of a run", file, json.at("run").get<std::string>());
   record.run = *run;
   for (const auto& directory : json.at("directories")) record.directories.emplace_back(directory.get<std::string>());
+  record.folder = json.value("folder", std::string());
+  record.whole = json.value("whole", true);
   return record;
 }
 
@@ -67,6 +69,10 @@ std::optional<std::vector<std::int32_t>> groups_of(const Manifest& manifest, con
   return groups;
 }
 
+std::string absolute_text(const std::filesystem::path& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
 }  // namespace
 
 std::vector<StoreRecord> read_store_records(const std::filesystem::path& output_dir) {
@@ -95,18 +101,39 @@ void write_store_records(const std::filesystem::path& output_dir, const std::vec
   nlohmann::ordered_json stores = nlohmann::ordered_json::array();
   for (const StoreRecord& record : records) {
     nlohmann::ordered_json directories = nlohmann::ordered_json::array();
-    for (const auto& directory : record.directories)
-      directories.push_back(std::filesystem::absolute(directory).lexically_normal().string());
-    stores.push_back({{"run", record.run.text()}, {"directories", directories}});
+    for (const auto& directory : record.directories) directories.push_back(absolute_text(directory));
+    stores.push_back({{"run", record.run.text()},
+                      {"directories", directories},
+                      {"folder", absolute_text(record.folder.empty() ? output_dir : record.folder)},
+                      {"whole", record.whole}});
   }
   write_file_atomically(path, nlohmann::ordered_json{{"stores", stores}}.dump(2) + '\n');
 }
 
-std::optional<SlotSet> find_slot_set(const StoreRecord& record) {
-  for (SlotSet& set : find_slot_sets(record.directories)) {
+std::vector<std::filesystem::path> directories_to_search(const StoreRecord& record,
+                                                         const std::filesystem::path& output_dir,
+                                                         std::span<const std::filesystem::path> spill_dirs) {
+  std::vector<std::filesystem::path> searched{output_dir};
+  searched.insert(searched.end(), spill_dirs.begin(), spill_dirs.end());
+  searched.insert(searched.end(), record.directories.begin(), record.directories.end());
+  return searched;
+}
+
+std::optional<SlotSet> find_slot_set(const StoreRecord& record, const std::vector<std::filesystem::path>& searched) {
+  for (SlotSet& set : find_slot_sets(searched)) {
     if (set.run == record.run) return std::move(set);
   }
   return std::nullopt;
+}
+
+void require_complete(const StoreRecord& record, const std::optional<SlotSet>& set,
+                      const std::vector<std::filesystem::path>& searched, const std::filesystem::path& output_dir) {
+  if (set && set->complete()) return;
+  const SlotSet none{record.run, std::vector<std::filesystem::path>(record.directories.size())};
+  throw UserError(
+      "the commits of the run cannot be reached: {}; mount that disk or put the file back, or remove {} to give the "
+      "commits up",
+      (set ? *set : none).missing(searched), (output_dir / store_record_name).string());
 }
 
 std::shared_ptr<SlotStore> open_store(const SlotSet& set) {
@@ -121,12 +148,16 @@ std::shared_ptr<SlotStore> open_store(const SlotSet& set) {
 }
 
 std::optional<FoundCommit> newest_commit(const std::shared_ptr<SlotStore>& slots, const OpenedCatalogue& opened,
-                                         std::vector<std::string>& passed_over) {
+                                         std::vector<std::string>& passed_over,
+                                         const std::function<void(const FoundCommit&)>& checking) {
   for (auto commit = opened.commits.rbegin(); commit != opened.commits.rend(); ++commit) {
     try {
       FoundCommit found{slots, commit->entry, read_manifest(*slots, commit->entry), {}};
       found.run = parse_run_state(found.manifest.facts.run, fmt::format("the commit of step {}", commit->entry.step));
-      return found;
+      checking(found);
+      const Verification checked = verify_commit(*slots, found.manifest);
+      if (checked.faults.empty()) return found;
+      passed_over.push_back(fmt::format("the commit of step {}: {}", found.run.step, checked.faults.front()));
     } catch (const Error& error) {
       passed_over.emplace_back(error.what());
     }

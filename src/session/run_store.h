@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,8 @@ namespace spillway {
 struct StoreRecord {
   RunId run;
   std::vector<std::filesystem::path> directories;
+  std::filesystem::path folder = {};  // the output folder whose run made it; empty: this one
+  bool whole = true;                  // false while its files are being made or removed: no commit in them counts
 };
 
 inline constexpr std::string_view store_record_name = "store.json";
@@ -28,8 +32,16 @@ std::vector<StoreRecord> read_store_records(const std::filesystem::path& output_
 // Durable on return; without records the file is removed. Throws DeviceError.
 void write_store_records(const std::filesystem::path& output_dir, const std::vector<StoreRecord>& records);
 
-// The files of a record; nothing when none is left.
-std::optional<SlotSet> find_slot_set(const StoreRecord& record);
+// Where the files of a record may lie: in its folder, which may have been moved, in the directories of a run that wants
+// to go on, and where they were made; the first that has a file wins.
+std::vector<std::filesystem::path> directories_to_search(const StoreRecord& record,
+                                                         const std::filesystem::path& output_dir,
+                                                         std::span<const std::filesystem::path> spill_dirs);
+// The files of a record; nothing when none is there.
+std::optional<SlotSet> find_slot_set(const StoreRecord& record, const std::vector<std::filesystem::path>& searched);
+// Throws UserError, saying what is missing and what to do, unless all its files were found.
+void require_complete(const StoreRecord& record, const std::optional<SlotSet>& set,
+                      const std::vector<std::filesystem::path>& searched, const std::filesystem::path& output_dir);
 
 // Opens and locks the files. A process that was killed may hold its locks for some milliseconds more, so a lock that is
 // taken is tried again for a while. Throws UserError and DeviceError as SlotStore::open does.
@@ -43,10 +55,11 @@ struct FoundCommit {
   RunState run;
 };
 
-// The newest commit of an opened store that can be read; nothing when there is none. Appends to `passed_over` a
-// sentence for each that cannot.
+// The newest commit of an opened store whose every byte verifies; nothing when there is none. All its slots are read;
+// `checking` is called before. Appends to `passed_over` a sentence for each commit that does not verify.
 std::optional<FoundCommit> newest_commit(const std::shared_ptr<SlotStore>& slots, const OpenedCatalogue& opened,
-                                         std::vector<std::string>& passed_over);
+                                         std::vector<std::string>& passed_over,
+                                         const std::function<void(const FoundCommit&)>& checking);
 
 // The tensors of a commit. Its slots must not be reused meanwhile.
 class CommitSource final : public StateSource {

@@ -57,7 +57,7 @@ class TrainingRun {
       return checkpoints_.tell_finished(identity(), total_steps_);
     }
     require_trace_can_be_written();
-    require_space(options_.output_dir, setup_.folder.tensor_bytes());
+    require_output_space();
     watch_.open(watch_options());
     try {
       train(start);
@@ -140,6 +140,14 @@ class TrainingRun {
       throw UserError("trace: {} is not a folder; create it, or name another", folder.string());
   }
 
+  // For the model, and for one export where there are any.
+  void require_output_space() const {
+    std::int64_t bytes = setup_.folder.tensor_bytes();
+    if (options_.export_steps > 0)
+      bytes += export_bytes({setup_.model, nullptr, setup_.folder, setup_.files}, !options_.save_only_model);
+    require_space(options_.output_dir, bytes);
+  }
+
   void write_run_trace() {
     if (options_.trace.empty() || watch_.recorder() == nullptr) return;
     write_trace_file(options_.trace, watch_.catalog(), events_of(*watch_.recorder()),
@@ -214,6 +222,7 @@ class TrainingRun {
     execution.spill_shares = spill.shares;
     execution.slots = checkpoints_.prepare_slots(spill.shares);
     if (spill.depth > 0) execution.io.depth = static_cast<int>(spill.depth);
+    require_output_space();  // beside the slots
     execution.on_commit = [this](SlotSnapshot snapshot) { checkpoints_.reached(std::move(snapshot)); };
     execution.link = setup_.choices.link;
     execution.io.allow_uring = options_.allow_uring;

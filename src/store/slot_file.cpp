@@ -1,11 +1,8 @@
 #include "store/slot_file.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <map>
 #include <system_error>
 #include <thread>
 
@@ -74,7 +71,7 @@ SlotStore::SlotStore(const SlotStoreOptions& options) : SlotStore(options.calls,
   SPILLWAY_CHECK(reserved_ >= 0 && reserved_ <= options.slot_count, "{} of {} slots reserved", reserved_,
                  options.slot_count);
   SPILLWAY_CHECK(!options.directories.empty(), "{} directories", options.directories.size());
-  if (kept_) run_ = RunId::random();
+  if (kept_) run_ = options.run == RunId() ? RunId::random() : options.run;
   set_shares(normalized(options.shares, options.directories.size()));
   make_files(options);
   slots_in_.resize(files_.size());
@@ -268,28 +265,6 @@ DeviceError SlotStore::failure(SlotId slot, IoRequest::Kind kind, const IoComple
   return DeviceError(
       "{} {} at offset {} failed ({}): check the disk and its free space, or name another directory with --spill-dir",
       verb, name, offset_bytes, text_of(completion.error));
-}
-
-std::optional<std::string> slot_space_shortage(const SlotStoreOptions& options) {
-  const std::int64_t files = std::ssize(options.directories);
-  const std::vector<double> shares = normalized(options.shares, options.directories.size());
-  std::map<dev_t, std::pair<std::int64_t, fs::path>> needs;  // by file system
-  for (std::int64_t i = 0; i < files; ++i) {
-    const fs::path& directory = options.directories[static_cast<std::size_t>(i)];
-    struct stat info {};
-    if (stat(directory.c_str(), &info) != 0) continue;  // making the files says what is wrong
-    auto& [bytes, where] = needs[info.st_dev];
-    bytes += head_bytes(options.keep) +
-             slots_of_file(options.slot_count, static_cast<std::size_t>(i), shares) * options.slot_bytes;
-    if (where.empty()) where = directory;
-  }
-  for (const auto& [device, need] : needs) {
-    const std::int64_t free = free_bytes_of(need.second);
-    if (free < 0 || need.first <= free) continue;
-    return fmt::format("the spill directory '{}' needs {} and has {} free", need.second.string(),
-                       format_bytes(need.first), format_bytes(free));
-  }
-  return std::nullopt;
 }
 
 }  // namespace spillway

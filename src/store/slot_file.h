@@ -41,6 +41,7 @@ struct SlotStoreOptions {
   std::int64_t slot_count = 0;
   std::int64_t reserved_slots = 0;  // of slot_count: for allocate_reserved alone
   bool keep = false;                // named files that outlive the process
+  RunId run = {};                   // of a kept one; none: a new one
   DiskCalls* calls = nullptr;       // null: the kernel's
   // Of the slots, by directory: they are made and handed out in these proportions. Empty: evenly.
   std::vector<double> shares = {};
@@ -115,8 +116,8 @@ class SlotStore {
   void end_promise();
   // Ends all waiting in allocate, now and later, with this failure.
   void stop(std::exception_ptr failure);
-  // Called, on the thread that released or stopped, when can_allocate may have become true after it was false. Set
-  // before the run.
+  // Called, on the thread that released or stopped and under a lock, when can_allocate may have become true after it
+  // was false: must not call back. Once this returns, the one set before is not called any more; empty: nobody.
   void on_release(std::function<void()> notify);
 
   // Notes the checksum of what is about to be written to the slot; the bytes beyond are undefined.
@@ -166,6 +167,7 @@ class SlotStore {
   SlotId take();
   void list_free();
   void release_one(std::size_t index);
+  void notify_starved();
 
   DiskCalls* calls_;
   bool kept_;
@@ -192,8 +194,5 @@ class SlotStore {
   std::exception_ptr failure_;
   std::function<void()> notify_;
 };
-
-// Why these slots cannot be reserved: a sentence with what is needed and what is free, or nothing. Creates nothing.
-std::optional<std::string> slot_space_shortage(const SlotStoreOptions& options);
 
 }  // namespace spillway

@@ -93,14 +93,17 @@ void SlotStore::hold(std::span<const SlotId> slots) {
 void SlotStore::release(SlotId slot) { release(std::span(&slot, 1)); }
 
 void SlotStore::release(std::span<const SlotId> slots) {
-  bool wanted = false;
   {
     const std::lock_guard lock(mutex_);
     for (const SlotId slot : slots) release_one(checked(slot));
-    wanted = std::exchange(starved_, false);
+    notify_starved();
   }
   changed_.notify_all();
-  if (wanted && notify_) notify_();
+}
+
+// Under the mutex, so that whoever takes the notice back is not called any more.
+void SlotStore::notify_starved() {
+  if (std::exchange(starved_, false) && notify_) notify_();
 }
 
 void SlotStore::release_one(std::size_t index) {
@@ -139,14 +142,12 @@ void SlotStore::end_promise() {
 }
 
 void SlotStore::stop(std::exception_ptr failure) {
-  bool wanted = false;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = std::move(failure);
-    wanted = std::exchange(starved_, false);
+    notify_starved();
   }
   changed_.notify_all();
-  if (wanted && notify_) notify_();
 }
 
 void SlotStore::on_release(std::function<void()> notify) {

@@ -183,7 +183,8 @@ TEST_F(CheckpointUse, AStopSaysWhatTheNextStartDoes) {
 // Its checksum is right, so that nothing but its numbers speaks against it.
 TEST_F(CheckpointUse, ASuperblockThatNamesTooLongAManifestIsPassedOver) {
   run(3);
-  const std::optional<SlotSet> set = find_slot_set(read_store_records(scratch_ / "run").front());
+  const std::optional<SlotSet> set =
+      find_slot_set(read_store_records(scratch_ / "run").front(), {scratch_ / "run", scratch_.path()});
   ASSERT_TRUE(set);
   {
     const auto slots = open_store(*set);

@@ -319,13 +319,5 @@ TEST_F(StoreKept, ACutFileHasFewerSlots) {
   EXPECT_THAT(refusal_of<DeviceError>(set), HasSubstr("ended after"));
 }
 
-TEST_F(StoreKept, AShortageIsToldBeforehand) {
-  EXPECT_EQ(slot_space_shortage(options(4)), std::nullopt);
-  SlotStoreOptions asked = options(INT32_MAX, 2);
-  asked.slot_bytes = gib;
-  EXPECT_THAT(slot_space_shortage(asked).value_or(""), HasSubstr(scratch_.path().string()));
-  EXPECT_TRUE(fs::is_empty(scratch_.path()));
-}
-
 }  // namespace
 }  // namespace spillway

@@ -1,0 +1,306 @@
+// What may happen to the files of a run between its stop and its going on: bits that flip, folders that are copied or
+// moved, disks that are missing. It goes on with the bits of an uninterrupted run, or says in a sentence why not; it
+// never begins anew in silence, and never removes what is not its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "base/error.h"
+#include "golden/model_folder.h"
+#include "recording_observer.h"
+#include "scratch_folder.h"
+#include "session/checkpoint_verbs.h"
+#include "session/run_store.h"
+#include "session/session.h"
+
+namespace spillway {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Contains;
+using testing::HasSubstr;
+
+nlohmann::json llama() {
+  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+}
+
+struct Killed {};
+
+// Stops a run in order after a step, or kills it, as far as its thread goes.
+class EndAfter final : public RecordingObserver {
+ public:
+  EndAfter(RunControl& control, std::int64_t step, bool kills) : control_(control), step_(step), kills_(kills) {}
+  void step(const StepRecord& record) override {
+    RecordingObserver::step(record);
+    if (record.step == step_ && kills_) throw Killed();
+    if (record.step == step_) control_.stop = 15;
+  }
+
+ private:
+  RunControl& control_;
+  std::int64_t step_;
+  bool kills_;
+};
+
+class FaultResume : public testing::Test {
+ protected:
+  void SetUp() override {
+    golden::write_model(scratch_ / "model", llama(), "");
+    golden::write_tokens(scratch_ / "tokens.npy", 3000, 300);
+    options_.model = (scratch_ / "model").string();
+    options_.data = {(scratch_ / "tokens.npy").string()};
+    options_.max_steps = 9;
+    options_.per_device_train_batch_size = 1;
+    options_.max_seq_len = 32;
+    options_.learning_rate = 1e-3;
+    options_.dtype = "f32";
+    options_.threads = 1;
+    options_.piece_elements = 16384;
+    options_.page_size_bytes = 16384;
+    options_.memory_bytes = std::int64_t{1} << 30;
+    options_.save_steps = 1;
+    options_.output_dir = (scratch_ / "whole").string();
+    RecordingObserver observer;
+    run_train(options_, observer);
+    for (const StepRecord& step : observer.steps) expected_[step.step] = step.loss;
+    options_.output_dir = (scratch_ / "run").string();
+  }
+
+  // Runs until `stop`, 0: to the end, and returns what was noted. Every loss is that of the uninterrupted run.
+  std::vector<std::string> part(std::int64_t first, std::int64_t stop, bool kills = false) {
+    RunControl control;
+    EndAfter observer(control, stop, kills);
+    try {
+      run_train(options_, observer, &control);
+    } catch (const Killed&) {
+    }
+    EXPECT_FALSE(observer.steps.empty());
+    if (!observer.steps.empty()) {
+      EXPECT_EQ(observer.steps.front().step, first);
+      EXPECT_EQ(observer.steps.back().step, stop == 0 ? options_.max_steps : stop);
+    }
+    for (const StepRecord& step : observer.steps) EXPECT_EQ(step.loss, expected_.at(step.step)) << "step " << step.step;
+    return observer.notes;
+  }
+
+  std::string refusal() {
+    RecordingObserver observer;
+    try {
+      run_train(options_, observer);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  static std::vector<fs::path> slot_files(const fs::path& folder) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() == ".slots") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
+  static void flip(const fs::path& path, std::int64_t at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const int byte = file.get();
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+
+  // Flips a bit of a slot that the newest commit of the run names, and the one before, if there is one, does not.
+  // Returns the step of that one.
+  std::int64_t damage_newest_commit() {
+    const StoreRecord record = read_store_records(options_.output_dir).front();
+    const auto slots = open_store(*find_slot_set(record, record.directories));
+    const OpenedCatalogue catalogue = read_catalogue(*slots);
+    std::set<SlotId> others;
+    for (std::size_t c = 0; c + 1 < catalogue.commits.size(); ++c)
+      others.insert(catalogue.commits[c].slots.begin(), catalogue.commits[c].slots.end());
+    const Manifest newest = read_manifest(*slots, catalogue.commits.back().entry);
+    for (const ManifestExtent& extent : newest.extents) {
+      const SlotId slot = slots->slot_at(extent.file, extent.index);
+      if (others.contains(slot)) continue;
+      flip(slots->path(extent.file), slots->location(slot).offset_bytes + 100);
+      return others.empty() ? 0 : catalogue.commits.front().entry.step;
+    }
+    ADD_FAILURE() << "both commits name the same slots";
+    return 0;
+  }
+
+  ScratchFolder scratch_;
+  TrainOptions options_;
+  std::map<std::int64_t, float> expected_;
+};
+
+TEST_F(FaultResume, ADamagedCommitIsPassedOverForTheOneBefore) {
+  options_.save_total_limit = 2;
+  part(1, 5);
+  const std::int64_t before = damage_newest_commit();  // a slow disk makes no commit of some steps
+  EXPECT_THAT(part(before + 1, 0), Contains(testing::AllOf(HasSubstr("passed over"), HasSubstr("step 5"))));
+}
+
+TEST_F(FaultResume, WithNoOtherCommitItIsRefusedWithWhatIsDamaged) {
+  part(1, 5);
+  const std::string metrics = scratch_.text_of("run/metrics.jsonl");
+  damage_newest_commit();
+  EXPECT_THAT(refusal(),
+              testing::AllOf(HasSubstr("no commit"), HasSubstr("do not verify"), HasSubstr("to start anew")));
+  EXPECT_EQ(scratch_.text_of("run/metrics.jsonl"), metrics);
+  EXPECT_EQ(slot_files(scratch_ / "run").size(), 1U);
+}
+
+TEST_F(FaultResume, WithNoOtherCommitAnExportServes) {
+  options_.export_steps = 2;
+  part(1, 5);
+  damage_newest_commit();
+  part(5, 0);
+}
+
+TEST_F(FaultResume, ACopyOfTheFolderIsARunOfItsOwn) {
+  part(1, 3);
+  fs::copy(scratch_ / "run", scratch_ / "copy", fs::copy_options::recursive);
+  options_.output_dir = (scratch_ / "copy").string();
+  part(4, 0);
+  options_.output_dir = (scratch_ / "run").string();
+  part(4, 0);
+}
+
+TEST_F(FaultResume, ACopyWithoutTheSlotsLeavesThemToTheirRun) {
+  fs::create_directory(scratch_ / "disk");
+  options_.spill_dir = {(scratch_ / "disk").string()};
+  part(1, 3);
+  fs::copy(scratch_ / "run", scratch_ / "copy", fs::copy_options::recursive);
+  options_.output_dir = (scratch_ / "copy").string();
+  part(4, 0);
+  options_.output_dir = (scratch_ / "run").string();
+  part(4, 0);
+  EXPECT_TRUE(slot_files(scratch_ / "disk").empty());
+}
+
+TEST_F(FaultResume, AMovedFolderGoesOn) {
+  part(1, 3);
+  fs::rename(scratch_ / "run", scratch_ / "moved");
+  options_.output_dir = (scratch_ / "moved").string();
+  EXPECT_EQ(list_checkpoints(scratch_ / "moved").rows.size(), 1U);
+  part(4, 6);
+  part(7, 0);
+}
+
+TEST_F(FaultResume, SlotsMovedToTheSpillDirectoryOfTheNextRunAreFound) {
+  fs::create_directory(scratch_ / "disk");
+  options_.spill_dir = {(scratch_ / "disk").string()};
+  part(1, 3);
+  fs::rename(scratch_ / "disk", scratch_ / "larger disk");
+  options_.spill_dir = {(scratch_ / "larger disk").string()};
+  part(4, 0);
+}
+
+TEST_F(FaultResume, AMissingDiskIsNamedAndNothingIsLost) {
+  fs::create_directory(scratch_ / "disk");
+  fs::create_directory(scratch_ / "disk 2");
+  options_.spill_dir = {(scratch_ / "disk").string(), (scratch_ / "disk 2").string()};
+  part(1, 3);
+  const std::string metrics = scratch_.text_of("run/metrics.jsonl");
+  fs::rename(scratch_ / "disk 2", scratch_ / "unmounted");
+  fs::create_directory(scratch_ / "disk 2");
+  EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("file 1 of 2"), HasSubstr("disk 2"), HasSubstr("mount")));
+  fs::rename(scratch_ / "disk", scratch_ / "unmounted too");
+  fs::create_directory(scratch_ / "disk");
+  EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("file 0 of 2"), HasSubstr("disk")));
+  EXPECT_EQ(scratch_.text_of("run/metrics.jsonl"), metrics);
+  for (const char* const name : {"disk", "disk 2"}) fs::remove_all(scratch_ / name);
+  fs::rename(scratch_ / "unmounted", scratch_ / "disk 2");
+  fs::rename(scratch_ / "unmounted too", scratch_ / "disk");
+  part(4, 0);
+}
+
+TEST_F(FaultResume, ADamagedRecordOfTheStoreIsNoReasonToBeginAnew) {
+  part(1, 3);
+  const std::string record = scratch_.text_of("run/store.json");
+  std::string damaged = record;
+  char& digit = damaged[damaged.find("\"run\": \"") + 8];
+  digit = digit == '1' ? '2' : '1';
+  scratch_.file("run/store.json", damaged);
+  EXPECT_THAT(refusal(), HasSubstr("cannot be reached"));
+  scratch_.file("run/store.json", record);
+  part(4, 0);
+}
+
+TEST_F(FaultResume, SlotsOfAnotherRunInTheFolderStay) {
+  fs::create_directory(scratch_ / "run");
+  TrainOptions other = options_;
+  other.output_dir = (scratch_ / "other").string();
+  other.spill_dir = {(scratch_ / "run").string()};
+  std::swap(options_, other);
+  part(1, 3);
+  std::swap(options_, other);
+  part(1, 0);
+  std::swap(options_, other);
+  part(4, 0);
+}
+
+TEST_F(FaultResume, AnOlderCheckpointThatWasGivenBeginsABranch) {
+  options_.export_steps = 3;
+  part(1, 7);
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-3").string();
+  part(4, 4);
+  options_.resume_from_checkpoint = "auto";
+  part(5, 0);  // not from checkpoint-6
+}
+
+TEST_F(FaultResume, ExportsOfTheSameBranchGoOnWhereCommitsEnded) {
+  part(1, 2);
+  options_.save_steps = -1;
+  options_.export_steps = 4;
+  part(3, 5);
+  part(5, 0);
+}
+
+TEST_F(FaultResume, FewerRetainedCommitsGoOn) {
+  options_.page_size_bytes = 262144;
+  options_.save_total_limit = 4;
+  part(1, 6);
+  options_.save_total_limit = 1;
+  part(7, 0);
+}
+
+TEST_F(FaultResume, VeryManyDataFilesFitIntoACommit) {
+  std::string name = "tokens.npy";
+  for (int i = 0; i < 60; ++i) name.insert(0, "./");
+  options_.data.clear();
+  for (int i = 0; i < 1500; ++i) options_.data.push_back((scratch_ / name).string());
+  options_.max_steps = 3;
+  RecordingObserver observer;
+  run_train(options_, observer);
+  EXPECT_EQ(observer.steps.size(), 3U);
+}
+
+TEST_F(FaultResume, RunsKilledBeforeTheirFirstCommitLeaveNoMoreThanOneStore) {
+  options_.save_steps = 5;
+  for (int run = 0; run < 3; ++run) {
+    part(1, 2, true);
+    EXPECT_EQ(slot_files(scratch_ / "run").size(), 1U);
+  }
+  part(1, 0);
+  EXPECT_TRUE(slot_files(scratch_ / "run").empty());
+}
+
+TEST_F(FaultResume, AStoreThatWasBeingMadeOrRemovedIsForgotten) {
+  options_.save_steps = 5;
+  part(1, 2, true);
+  std::vector<StoreRecord> records = read_store_records(options_.output_dir);
+  records.front().whole = false;
+  write_store_records(options_.output_dir, records);
+  part(1, 0);
+  EXPECT_TRUE(slot_files(scratch_ / "run").empty());
+}
+
+}  // namespace
+}  // namespace spillway
