@@ -14,7 +14,10 @@
 namespace spillway {
 namespace {
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() {
+  const bool is_full = errno == ENOSPC || errno == EDQUOT;
+  return fmt::format("{}{}", std::strerror(errno), is_full ? "; free some space there" : "");
+}
 
 [[noreturn]] void fail(std::string_view what, const std::filesystem::path& path) {
   throw DeviceError("{} {}: {}", what, path.string(), reason());

@@ -25,7 +25,9 @@ void AppendedFile::append(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw DeviceError("{}: writing failed ({})", path_.string(), std::strerror(errno));
+    if (written <= 0)
+      throw DeviceError("{}: writing failed ({}); with that mended, the same command goes on", path_.string(),
+                        std::strerror(errno));
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
 }

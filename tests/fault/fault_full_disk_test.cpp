@@ -88,6 +88,7 @@ class FaultFullDisk : public testing::TestWithParam<bool> {
       EXPECT_EQ(error.code(), ExitCode::device) << error.what();
       EXPECT_THAT(error.what(), HasSubstr(options_.output_dir));
       EXPECT_THAT(error.what(), AnyOf(HasSubstr("No space left on device"), HasSubstr("are free there")));
+      EXPECT_THAT(error.what(), AnyOf(HasSubstr("free some space"), HasSubstr("with that mended")));
       EXPECT_THAT(error.what(), testing::Not(HasSubstr("\n")));
     }
     EXPECT_GE(observer.durable_step, 1);
