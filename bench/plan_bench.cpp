@@ -1,9 +1,9 @@
 // How long planning takes, and what the simulator says of the plan, on a machine that is written down here: nothing is
 // run and nothing measured but the planner.
 //   plan_bench [preset=gpt2-124m|llama-70b|...] [micro_batches=4] [tokens=1024] [share=0.25] [clip=0] [commits=0]
-//              [flops=1.1e11] [memory=2e10] [disk=1.4e9] [waits=0]
+//              [flops=1.1e11] [memory=2e10] [disk=1.4e9] [waits=0] [device=SHARE] [link=8e9]
 // share 0 is the smallest budget. flops, memory, disk: what the machine carries a second. waits: that many of the
-// longest waits of compute are shown.
+// longest waits of compute are shown. device: a device above the host, of that share; link: each way.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "model/presets.h"
 #include "model/programs.h"
+#include "plan/tiers.h"
 #include "program/spec.h"
 #include "sim/simulate.h"
 
@@ -109,7 +110,12 @@ int bench(std::map<std::string, std::string> given) {
   const std::int64_t pages =
       std::max(smallest, static_cast<std::int64_t>(number("share", 0.25) * static_cast<double>(in_memory)));
   start = std::chrono::steady_clock::now();
-  const Plan plan = make_plan(layout, 0, pages, {.commits = number("commits", 0) > 0});
+  const PlanRequest request{.commits = number("commits", 0) > 0};
+  const TierPages tiers{
+      std::max(smallest, static_cast<std::int64_t>(number("device", 0) * static_cast<double>(in_memory))),
+      std::max(pages, smallest_host_pages(layout))};
+  const Plan plan =
+      given.contains("device") ? make_tiered_plan(layout, 0, tiers, request) : make_plan(layout, 0, pages, request);
   const double plan_seconds = seconds_since(start);
   start = std::chrono::steady_clock::now();
   const std::string broken = verify(plan, layout, program);
@@ -120,12 +126,17 @@ int bench(std::map<std::string, std::string> given) {
   StepRates rates;
   rates.op_seconds = op_seconds(program, number("flops", 1.1e11), number("memory", 2e10));
   rates.read_bytes_per_second = rates.write_bytes_per_second = rates.mixed_bytes_per_second = number("disk", 1.4e9);
+  rates.link = {number("link", 8e9), number("link", 8e9), 10e-6};
   start = std::chrono::steady_clock::now();
   const Timeline timeline = simulate_steady(plan, layout, rates);
   std::printf("a step: %.3f s, compute %.3f s, waits %.3f s, disk %.3f s, read %s, written %s; ratio %.4f; %.3f s\n",
               timeline.seconds, timeline.compute_seconds, timeline.stalled_seconds, timeline.disk_seconds,
               format_bytes(plan.traffic.read_bytes).c_str(), format_bytes(plan.traffic.write_bytes).c_str(),
               timeline.compute_seconds / timeline.seconds, seconds_since(start));
+  if (given.contains("device")) {
+    std::printf("device: %s, %s up, %s down, link %.3f s\n", format_bytes(tiers.device * layout.page_bytes).c_str(),
+                format_bytes(plan.up_bytes).c_str(), format_bytes(plan.down_bytes).c_str(), timeline.link_seconds);
+  }
   show_waits(plan, layout, program, timeline, static_cast<int>(number("waits", 0)));
   return 0;
 }
