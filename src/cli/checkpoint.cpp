@@ -32,8 +32,10 @@ std::string date_of(std::int64_t unix_seconds) {
 }
 
 std::string json_of(const CheckpointReport& report) {
-  nlohmann::ordered_json json = {
-      {"sound", report.sound()}, {"checkpoints", nlohmann::ordered_json::array()}, {"notes", report.notes}};
+  nlohmann::ordered_json json = {{"sound", report.sound()},
+                                 {"run_going_on", report.run_going_on},
+                                 {"checkpoints", nlohmann::ordered_json::array()},
+                                 {"notes", report.notes}};
   for (const CheckpointRow& row : report.rows) {
     json["checkpoints"].push_back({{"kind", name_of(row.kind)},
                                    {"step", row.step},
@@ -65,12 +67,20 @@ ExitCode show(const CheckpointReport& report, bool json, std::string_view sound)
 }
 
 ExitCode checkpoint(const CheckpointArguments& given) {
-  if (given.action == "list") return show(list_checkpoints(given.dir), given.json, "readable");
+  if (given.action == "list") {
+    const CheckpointReport report = list_checkpoints(given.dir);
+    if (report.run_going_on)
+      print_notes({fmt::format("a run is going on in {}, so its commits are not shown", given.dir)});
+    return show(report, given.json, "readable");
+  }
   if (given.action == "prune") return show(prune_checkpoints(given.dir, given.keep), given.json, "removed");
   if (given.action == "verify") {
     const CheckpointReport report = verify_checkpoints(given.dir);
     show(report, given.json, "sound");
-    if (!report.sound()) throw DeviceError("{}: not all of it verifies", given.dir);
+    if (report.damaged()) throw DeviceError("{}: not all of it verifies", given.dir);
+    if (report.run_going_on)
+      throw UserError("a run is going on in {}, so its commits were not checked; ask again when it has ended",
+                      given.dir);
     return ExitCode::ok;
   }
   if (given.to.empty()) throw UserError("--to is missing; give it the folder to write");

@@ -24,7 +24,6 @@ class RunConsole : public Console {
     options_.threads = run.threads;
     write_run_config(options_);
     Console::started(run);
-    take_stop_signals();
   }
 
  private:
@@ -43,6 +42,7 @@ ExitCode train(TrainArguments& arguments, bool quiet) {
     print(arguments.config_text());
     return ExitCode::ok;
   }
+  take_stop_signals();  // before anything that takes time
   validate(options, TrainUse::train);
   std::signal(SIGPIPE, SIG_IGN);  // a reader of the progress that goes away must not end the run
   RunConsole console(options, quiet);

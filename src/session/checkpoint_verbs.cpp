@@ -32,7 +32,7 @@ void require_run(const fs::path& dir) {
 }
 
 // The stores of the folder. Those that cannot be opened are told in `notes`, where there is one.
-std::vector<OpenStore> open_stores(const fs::path& dir, std::vector<std::string>* notes) {
+std::vector<OpenStore> open_stores(const fs::path& dir, SpillAccess access, std::vector<std::string>* notes) {
   std::vector<OpenStore> stores;
   for (const StoreRecord& record : read_store_records(dir)) {
     try {
@@ -40,7 +40,7 @@ std::vector<OpenStore> open_stores(const fs::path& dir, std::vector<std::string>
       const std::vector<fs::path> searched = directories_to_search(record, dir, {});
       const std::optional<SlotSet> set = find_slot_set(record, searched);
       require_complete(record, set, searched, dir);
-      OpenStore store{record, *set, open_store(*set), {}};
+      OpenStore store{record, *set, open_store(*set, access), {}};
       store.catalogue = read_catalogue(*store.slots);
       if (notes != nullptr)
         notes->insert(notes->end(), store.catalogue.passed_over.begin(), store.catalogue.passed_over.end());
@@ -111,11 +111,12 @@ CheckpointReport report_of(const fs::path& dir, bool verify) {
   require_run(dir);
   CheckpointReport report;
   std::vector<OpenStore> stores;
+  FolderLock lock;  // while they are read
   try {
-    const FolderLock lock(dir);
-    stores = open_stores(dir, &report.notes);
-  } catch (const UserError&) {
-    report.notes.push_back(fmt::format("a run is going on in {}; its commits are not shown", dir.string()));
+    lock = FolderLock(dir, FolderUse::reading);
+    stores = open_stores(dir, SpillAccess::read, &report.notes);
+  } catch (const FolderInUse&) {
+    report.run_going_on = true;
   }
   for (const OpenStore& store : stores) {
     for (auto commit = store.catalogue.commits.rbegin(); commit != store.catalogue.commits.rend(); ++commit)
@@ -145,8 +146,8 @@ fs::path model_of(const RunState& run) {
 
 }  // namespace
 
-bool CheckpointReport::sound() const {
-  return notes.empty() && std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.faults.empty(); });
+bool CheckpointReport::damaged() const {
+  return !notes.empty() || std::any_of(rows.begin(), rows.end(), [](const auto& row) { return !row.faults.empty(); });
 }
 
 CheckpointReport list_checkpoints(const fs::path& dir) { return report_of(dir, false); }
@@ -156,7 +157,8 @@ std::int64_t export_checkpoint(const fs::path& dir, std::int64_t step, const fs:
   require_run(dir);
   std::error_code error;
   if (fs::exists(to, error)) throw UserError("{} is there already; name another folder", to.string());
-  for (const OpenStore& store : open_stores(dir, nullptr)) {
+  const FolderLock lock(dir, FolderUse::reading);
+  for (const OpenStore& store : open_stores(dir, SpillAccess::read, nullptr)) {
     for (auto commit = store.catalogue.commits.rbegin(); commit != store.catalogue.commits.rend(); ++commit) {
       if (step >= 0 && commit->entry.step != step) continue;
       const Manifest manifest = read_manifest(*store.slots, commit->entry);
@@ -184,7 +186,7 @@ CheckpointReport prune_checkpoints(const fs::path& dir, std::int64_t keep) {
   CheckpointReport removed;
   std::vector<StoreRecord> left = read_store_records(dir);
   std::int64_t kept = 0;
-  for (OpenStore& store : open_stores(dir, nullptr)) {
+  for (OpenStore& store : open_stores(dir, SpillAccess::write, nullptr)) {
     const auto& commits = store.catalogue.commits;
     const std::int64_t keeps = std::clamp<std::int64_t>(keep - kept, 0, std::ssize(commits));
     kept += keeps;

@@ -22,12 +22,15 @@ struct CheckpointRow {
 struct CheckpointReport {
   std::vector<CheckpointRow> rows;  // the newest first
   std::vector<std::string> notes;   // what could not be read at all
-  bool sound() const;
+  bool run_going_on = false;        // in the folder: no commit was looked at
+  bool damaged() const;             // something of what was looked at does not verify
+  bool sound() const { return !damaged() && !run_going_on; }
 };
 
-// All throw UserError when the folder is none of a run, or in use by one.
+// All throw UserError when the folder is none of a run. While a run is going on in it, list and verify look at its
+// exports alone, and the others throw FolderInUse. Nothing but prune writes to what a run left.
 
-// Reads headers and manifests, not the data. A run may be going on in the folder: then only its exports are listed.
+// Reads headers and manifests, not the data.
 CheckpointReport list_checkpoints(const std::filesystem::path& output_dir);
 // Reads everything.
 CheckpointReport verify_checkpoints(const std::filesystem::path& output_dir);

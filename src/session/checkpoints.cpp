@@ -23,6 +23,7 @@ void RunCheckpoints::claim() {
   if (finished_) return;
   claim_output(setup_.options, stores_.any());
   if (!lock_.held()) lock_ = FolderLock(output_dir());
+  if (!lock_.note().empty()) observer_.note(lock_.note());
 }
 
 void RunCheckpoints::tell_finished(const RunState& now, std::int64_t total_steps) {
@@ -147,18 +148,24 @@ void RunCheckpoints::adopt(Executor& executor) {
   if (adopted_) executor.adopt(*adopted_);
 }
 
-bool RunCheckpoints::restore(Executor& executor) {
+bool RunCheckpoints::restore(Executor& executor, const std::function<void()>& between) {
   if (adopted_) return true;
   if (found_) {
     CommitSource source(*found_->slots, found_->manifest);
-    restore_state(executor, setup_.planned.layout, setup_.model.state(), source);
+    restore_state(executor, setup_.planned.layout, setup_.model.state(), source, between);
   } else if (found_export_) {
-    restore_state(executor, setup_.planned.layout, setup_.model.state(), *found_export_);
+    restore_state(executor, setup_.planned.layout, setup_.model.state(), *found_export_, between);
     found_export_ = nullptr;
   } else {
     return false;
   }
   return true;
+}
+
+void RunCheckpoints::abandon() {
+  if (!slots_ || adopted_) return;
+  slots_ = nullptr;
+  stores_.drop_own();
 }
 
 void RunCheckpoints::start(Executor& executor) {

@@ -54,8 +54,10 @@ class RunCheckpoints {
   // Before anything is in the executor's memory: takes over the slots of the commit, where they serve as they are.
   void adopt(Executor& executor);
   // Otherwise fills the executor's state from what was found; false when there is nothing, and the caller loads a
-  // model.
-  bool restore(Executor& executor);
+  // model. Calls `between` now and then; what that throws ends it.
+  bool restore(Executor& executor, const std::function<void()>& between = {});
+  // Before start, with the executor gone: the run is not to be. Removes the slots that were made for it.
+  void abandon();
   // Before the first step.
   void start(Executor& executor);
 

@@ -54,15 +54,19 @@ std::filesystem::path scratch_file(const std::filesystem::path& dir) {
 
 TokenStore read_tokens(const std::vector<std::string>& files, const std::filesystem::path& model_dir,
                        std::int64_t vocab_size, const std::filesystem::path& scratch_dir,
-                       std::vector<std::string>& notes, std::int64_t budget_bytes) {
+                       std::vector<std::string>& notes, std::int64_t budget_bytes,
+                       const std::function<void()>& between) {
   const std::vector<std::filesystem::path> paths(files.begin(), files.end());
   const bool ids_only = std::all_of(paths.begin(), paths.end(),
                                     [](const std::filesystem::path& path) { return path.extension() == ".npy"; });
   const std::unique_ptr<Encoder> encoder =
       ids_only ? std::unique_ptr<Encoder>(std::make_unique<NoEncoder>())
                : std::unique_ptr<Encoder>(std::make_unique<TokenizerEncoder>(model_dir, vocab_size));
+  const DatasetProgress progress = [&](std::int64_t, std::int64_t) {
+    if (between) between();
+  };
   TokenStore store =
-      TokenStore::build(paths, *encoder, vocab_size, scratch_file(scratch_dir), {}, line_limit_for(budget_bytes));
+      TokenStore::build(paths, *encoder, vocab_size, scratch_file(scratch_dir), progress, line_limit_for(budget_bytes));
   if (store.counts().replaced > 0) {
     notes.push_back(
         fmt::format("{} byte sequences of the data were not UTF-8 and became U+FFFD", store.counts().replaced));

@@ -147,6 +147,15 @@ void KnownStores::drop_older() {
   drop([](const Store&) { return true; });
 }
 
+void KnownStores::drop_own() {
+  if (!own_) return;
+  const RunId run = own_->run;
+  older_.push_back({*own_, std::nullopt, nullptr, {}, true});
+  own_.reset();
+  locate(older_.back());
+  drop([&](const Store& store) { return store.record.run == run; });
+}
+
 void KnownStores::drop_all() {
   if (own_) {
     older_.push_back({*own_, std::nullopt, nullptr, {}, true});

@@ -53,6 +53,8 @@ class KnownStores {
 
   // The run has a durable commit of its own, or needs none any more: the older stores are removed.
   void drop_older();
+  // The run is given up before it has committed: what make made is removed.
+  void drop_own();
   // The model is written: the run's own as well, and the record. Nothing may use its slots any more. Without `open`
   // before, what is not to be found is left.
   void drop_all();

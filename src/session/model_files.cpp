@@ -141,9 +141,10 @@ ModelFiles::ModelFiles(const ModelFolder& folder, const ModelConfig& config) {
 }
 
 void load_weights(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& folder,
-                  const ModelFiles& files) {
+                  const ModelFiles& files, const std::function<void()>& between) {
   PartReader reader(folder);
   for (const Part& part : parts_of(layout, model, &ParameterState::weight)) {
+    if (between) between();
     const std::vector<float>& values = reader.read(files.of(part.parameter), part);
     const PieceId piece = nth(model.state(), model.state_of(part.parameter).weight, part.piece);
     if (model.dtype() == DType::bf16) {
@@ -155,6 +156,7 @@ void load_weights(Executor& executor, const Layout& layout, const Model& model, 
   const bool split = model.state_of(0).low != TensorId::none;
   if (!split) return;
   for (const Part& part : parts_of(layout, model, &ParameterState::low)) {
+    if (between) between();
     if (files.of(part.parameter).dtype == DType::bf16) continue;  // low halves are zero, as a new slot is
     const PieceId piece = nth(model.state(), model.state_of(part.parameter).low, part.piece);
     load_bf16_part(executor, piece, reader.read(files.of(part.parameter), part), true);

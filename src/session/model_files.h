@@ -35,9 +35,10 @@ class ModelFiles {
   std::vector<std::string> extras_;
 };
 
-// Fills the weights (and, in bf16, the low halves) from the folder. Throws UserError when a weight is NaN or infinite.
+// Fills the weights (and, in bf16, the low halves) from the folder. Calls `between` before each piece; what that throws
+// ends it. Throws UserError when a weight is NaN or infinite.
 void load_weights(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& folder,
-                  const ModelFiles& files);
+                  const ModelFiles& files, const std::function<void()>& between = {});
 
 // Told of bytes that were written, now and then; it may sleep, and what it throws ends the writing.
 using WritePace = std::function<void(std::int64_t written_bytes)>;

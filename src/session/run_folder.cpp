@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "base/error.h"
 #include "formats/file.h"
@@ -21,6 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int reader_tries = 40;
+constexpr std::chrono::milliseconds between_tries{50};
 constexpr std::string_view export_prefix = "checkpoint-";
 constexpr std::string_view half_written_prefix = ".checkpoint-";
 constexpr std::string_view half_written_suffix = ".incomplete";
@@ -67,6 +71,18 @@ std::string in_the_way(const fs::path& dir) {
   return {};
 }
 
+// With those above it that are missing, so that all of their names are there after a power loss.
+void make_folder(const fs::path& dir) {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path at = plain_path(dir); !fs::exists(at, error) && at.has_relative_path(); at = at.parent_path())
+    missing.push_back(at);
+  error.clear();
+  fs::create_directories(dir, error);
+  if (error) throw UserError("output_dir: {} cannot be made: {}", dir.string(), error.message());
+  for (const fs::path& made : missing) sync_folder(made.parent_path());
+}
+
 void remove_half_written(const fs::path& dir) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
@@ -79,13 +95,30 @@ void remove_half_written(const fs::path& dir) {
 
 }  // namespace
 
-FolderLock::FolderLock(const fs::path& folder)
+FolderLock::FolderLock(const fs::path& folder, FolderUse use)
     : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (descriptor_ < 0) throw UserError("{}: cannot be opened: {}", folder.string(), std::strerror(errno));
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;  // where locks are unknown: none
+  bool readers = false;
+  for (int tries = 0; tries < reader_tries; ++tries) {
+    if (::flock(descriptor_, (use == FolderUse::run ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return;
+    if (errno != EWOULDBLOCK) {  // NFS locks what is open for writing, and a folder cannot be
+      note_ = fmt::format("{} cannot be locked on this file system ({}): see that no second run is started in it",
+                          folder.string(), std::strerror(errno));
+      return;
+    }
+    readers = use == FolderUse::run && ::flock(descriptor_, LOCK_SH | LOCK_NB) == 0;  // whoever holds it shares it
+    if (!readers) break;
+    ::flock(descriptor_, LOCK_UN);
+    std::this_thread::sleep_for(between_tries);
+  }
   ::close(std::exchange(descriptor_, -1));
-  throw UserError("output_dir: another run is going on in {}; wait for its end, or name another directory",
-                  folder.string());
+  if (readers)
+    throw FolderInUse("output_dir: spillway checkpoint is reading what {} holds; start again when it has ended",
+                      folder.string());
+  if (use == FolderUse::reading)
+    throw FolderInUse("a run is going on in {}; ask again when it has ended", folder.string());
+  throw FolderInUse("output_dir: another run is going on in {}; wait for its end, or name another directory",
+                    folder.string());
 }
 
 FolderLock::~FolderLock() {
@@ -162,9 +195,7 @@ void claim_output(const TrainOptions& options, bool has_store) {
     throw UserError(
         "output_dir: {} already holds a run, and resume_from_checkpoint names another; name another directory",
         dir.string());
-  error.clear();
-  fs::create_directories(dir, error);
-  if (error) throw UserError("output_dir: {} cannot be made: {}", dir.string(), error.message());
+  make_folder(dir);
   remove_half_written(dir);
 }
 

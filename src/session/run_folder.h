@@ -8,30 +8,44 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "session/options.h"
 #include "session/run_state.h"
 
 namespace spillway {
+
+// Another process has the folder.
+class FolderInUse : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+// What a folder is locked for: a run has it alone, readers share it.
+enum class FolderUse : std::uint8_t { run, reading };
 
 // The folder locked, so that a second run in it is refused; free again when the process ends, however it ends.
 // Move-only.
 class FolderLock {
  public:
   FolderLock() = default;
-  // Throws UserError when another process holds it.
-  explicit FolderLock(const std::filesystem::path& folder);
-  FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  // Throws FolderInUse when another process holds it. A run waits some seconds for readers, who are soon done.
+  explicit FolderLock(const std::filesystem::path& folder, FolderUse use = FolderUse::run);
+  FolderLock(FolderLock&& other) noexcept { *this = std::move(other); }
   FolderLock& operator=(FolderLock&& other) noexcept {
     std::swap(descriptor_, other.descriptor_);
+    std::swap(note_, other.note_);
     return *this;
   }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
   bool held() const { return descriptor_ >= 0; }
+  // Why this file system has no locks for folders, with what follows; empty where it has.
+  const std::string& note() const { return note_; }
 
  private:
   int descriptor_ = -1;
+  std::string note_;
 };
 
 struct ExportFolder {

@@ -136,12 +136,12 @@ void require_complete(const StoreRecord& record, const std::optional<SlotSet>& s
       (set ? *set : none).missing(searched), (output_dir / store_record_name).string());
 }
 
-std::shared_ptr<SlotStore> open_store(const SlotSet& set) {
+std::shared_ptr<SlotStore> open_store(const SlotSet& set, SpillAccess access) {
   for (int tries = 1;; ++tries) {
     try {
-      return SlotStore::open(set);
-    } catch (const UserError&) {
-      if (tries == lock_tries || !set.complete()) throw;
+      return SlotStore::open(set, nullptr, access);
+    } catch (const FileInUse&) {
+      if (tries == lock_tries) throw;
     }
     std::this_thread::sleep_for(between_tries);
   }

@@ -45,7 +45,7 @@ void require_complete(const StoreRecord& record, const std::optional<SlotSet>& s
 
 // Opens and locks the files. A process that was killed may hold its locks for some milliseconds more, so a lock that is
 // taken is tried again for a while. Throws UserError and DeviceError as SlotStore::open does.
-std::shared_ptr<SlotStore> open_store(const SlotSet& set);
+std::shared_ptr<SlotStore> open_store(const SlotSet& set, SpillAccess access = SpillAccess::write);
 
 // A commit that can be read, and the run it is of.
 struct FoundCommit {

@@ -26,7 +26,8 @@ void ExecutorSource::read(const Tensor& tensor, std::int64_t row_begin, std::spa
   }
 }
 
-void restore_state(Executor& executor, const Layout& layout, const State& state, StateSource& source) {
+void restore_state(Executor& executor, const Layout& layout, const State& state, StateSource& source,
+                   const std::function<void()>& between) {
   std::vector<PieceId> order;
   for (std::size_t p = 0; p < state.pieces().size(); ++p) {
     if (state.tensor(state.pieces()[p].tensor).committed) order.push_back(static_cast<PieceId>(p));
@@ -35,6 +36,7 @@ void restore_state(Executor& executor, const Layout& layout, const State& state,
   const auto bundle = [&](PieceId piece) { return layout.piece_places[index_of(piece)].bundle; };
   std::stable_sort(order.begin(), order.end(), [&](PieceId a, PieceId b) { return bundle(a) < bundle(b); });
   for (const PieceId id : order) {
+    if (between) between();
     const Piece& piece = state.piece(id);
     const auto bytes = static_cast<std::size_t>(state.bytes_of(id));
     executor.visit_piece(id, true, [&](std::byte* data) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -35,7 +36,9 @@ class ExecutorSource final : public StateSource {
   const State& state_;
 };
 
-// Fills every committed piece of the executor's state, in whatever pieces the source has it. Throws as read does.
-void restore_state(Executor& executor, const Layout& layout, const State& state, StateSource& source);
+// Fills every committed piece of the executor's state, in whatever pieces the source has it. Calls `between` before
+// each. Throws as that and read do.
+void restore_state(Executor& executor, const Layout& layout, const State& state, StateSource& source,
+                   const std::function<void()>& between = {});
 
 }  // namespace spillway

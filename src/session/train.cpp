@@ -43,6 +43,9 @@ std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, s
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(steps)));
 }
 
+// Thrown while a run loads and is asked to stop: it has made no step that could be lost.
+struct StoppedWhileLoading {};
+
 class TrainingRun {
  public:
   TrainingRun(TrainingSetup& setup, TrainObserver& observer, RunControl& control)
@@ -50,6 +53,19 @@ class TrainingRun {
 
   void run() {
     const auto start = SteadyClock::now();
+    try {
+      run_since(start);
+    } catch (const StoppedWhileLoading&) {
+      executor_.reset();
+      checkpoints_.abandon();
+      watch_.finished();
+      observer().note("stopped while loading, before the first step; nothing is lost: the same command starts again");
+      tell_end(start, {});
+    }
+  }
+
+ private:
+  void run_since(SteadyClock::time_point start) {
     require_fit(setup_.planned, training_advice);
     checkpoints_.claim();
     if (checkpoints_.holds_finished_run()) {
@@ -61,6 +77,8 @@ class TrainingRun {
     watch_.open(watch_options());
     try {
       train(start);
+    } catch (const StoppedWhileLoading&) {
+      throw;
     } catch (...) {
       watch_.failed();
       throw;
@@ -68,12 +86,12 @@ class TrainingRun {
     watch_.finished();
   }
 
- private:
   void train(SteadyClock::time_point start) {
     watch_.begin(RunPhase::load);
     read_data();
     for (const std::string& note : setup_.notes) observer().note(note);
     checkpoints_.find(identity());
+    stop_loading_if_asked();
     state_ = checkpoints_.begin();
     if (state_.step > total_steps_)
       throw UserError("max_steps: the run is to have {} steps, and has made {} already; give more", total_steps_,
@@ -109,8 +127,16 @@ class TrainingRun {
     write_run_trace();
     if (watch_.recorder() != nullptr && state_.step - checkpoints_.begin().step >= warm_steps)
       keep_op_times(setup_, *watch_.recorder(), state_.step);
-    observer().finished({complete ? options_.output_dir : std::string(), state_.step,
-                         std::chrono::duration<double>(SteadyClock::now() - start).count(), peak_rss_bytes()});
+    tell_end(start, complete ? options_.output_dir : std::string());
+  }
+
+  void tell_end(SteadyClock::time_point start, const std::string& output_dir) {
+    observer().finished(
+        {output_dir, state_.step, std::chrono::duration<double>(SteadyClock::now() - start).count(), peak_rss_bytes()});
+  }
+
+  void stop_loading_if_asked() const {
+    if (control_.stop != 0) throw StoppedWhileLoading();
   }
 
   TrainObserver& observer() { return watch_.observer(); }
@@ -189,7 +215,7 @@ class TrainingRun {
   void read_data() {
     const auto read = [&](const std::vector<std::string>& files) {
       return read_tokens(files, options_.model, setup_.config.model.vocab_size, options_.output_dir, setup_.notes,
-                         setup_.choices.budget_bytes);
+                         setup_.choices.budget_bytes, [this] { stop_loading_if_asked(); });
     };
     if (options_.max_steps != 0) {
       tokens_ = read(options_.data);
@@ -203,6 +229,7 @@ class TrainingRun {
     // Forward alone is about a third of a step's work.
     const auto sequences = static_cast<double>(setup_.shape.sequences * setup_.shape.micro_batches);
     if (eval_windows_) watch_.expect_evaluation(static_cast<double>(eval_windows_->count()) / sequences / 3);
+    stop_loading_if_asked();
     total_steps_ =
         total_steps_of(options_, windows_ ? windows_->count() : 0, setup_.shape.sequences * setup_.shape.micro_batches);
   }
@@ -240,8 +267,10 @@ class TrainingRun {
     observer().note("products: " + matmul_numeric_key());
     checkpoints_.adopt(*executor_);
     executor_->settle(plan(0), plan(0).entry);
-    if (!checkpoints_.restore(*executor_))
-      load_weights(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files);
+    const auto between = [this] { stop_loading_if_asked(); };
+    if (!checkpoints_.restore(*executor_, between))
+      load_weights(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files, between);
+    between();
     runner_.emplace(setup_, *executor_, windows_ ? &*windows_ : nullptr,
                     [this](bool wanted) { checkpoints_.expect_commit(wanted); });
     if (!setup_.evaluation) return;

@@ -101,11 +101,12 @@ void SlotStore::make_files(const SlotStoreOptions& options) {
   for (SpillFile& file : files_) file.stay();
 }
 
-std::unique_ptr<SlotStore> SlotStore::open(const SlotSet& set, DiskCalls* calls) {
+std::unique_ptr<SlotStore> SlotStore::open(const SlotSet& set, DiskCalls* calls, SpillAccess access) {
   SPILLWAY_CHECK(set.complete(), "a set of {} files", set.paths.size());
   std::unique_ptr<SlotStore> store(new SlotStore(calls, true));
   store->run_ = set.run;
-  for (const fs::path& path : set.paths) store->files_.push_back(SpillFile::open(path));
+  store->writes_ = access == SpillAccess::write;
+  for (const fs::path& path : set.paths) store->files_.push_back(SpillFile::open(path, access));
   const auto count = static_cast<std::int32_t>(store->files_.size());
   store->slots_in_.resize(store->files_.size());
   store->free_.resize(store->files_.size());
@@ -214,6 +215,7 @@ void SlotStore::write_block(std::int32_t file, std::int64_t offset_bytes, std::s
 }
 
 void SlotStore::flush() {
+  if (!writes_) return;
   std::vector<std::exception_ptr> failures(files_.size());
   const auto flush_one = [&](std::size_t i) {
     try {

@@ -78,9 +78,11 @@ class SlotStore {
   // The same, attached to the engine.
   SlotStore(const SlotStoreOptions& options, IoEngine& engine) : SlotStore(options) { attach(engine); }
   // Opens the files of a kept store. Locks all of them before it reads any: a process that was killed may still have
-  // writes under way. No slot is taken yet. Throws UserError when one is missing, is not of this run, or is in use by
+  // writes under way. No slot is taken yet. With SpillAccess::read nothing is written, and flush does
+  // nothing. Throws UserError when one is missing, is not of this run, or is in use by
   // another process (named where the system tells), DeviceError when its head does not verify.
-  static std::unique_ptr<SlotStore> open(const SlotSet& set, DiskCalls* calls = nullptr);
+  static std::unique_ptr<SlotStore> open(const SlotSet& set, DiskCalls* calls = nullptr,
+                                         SpillAccess access = SpillAccess::write);
   ~SlotStore() = default;
   SlotStore(const SlotStore&) = delete;
   SlotStore& operator=(const SlotStore&) = delete;
@@ -171,6 +173,7 @@ class SlotStore {
 
   DiskCalls* calls_;
   bool kept_;
+  bool writes_ = true;
   RunId run_;
   std::int64_t slot_bytes_ = 0;
   std::vector<SpillFile> files_;

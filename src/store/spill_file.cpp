@@ -179,7 +179,7 @@ SpillFile SpillFile::make_unnamed(const fs::path& directory, std::int64_t bytes)
       throw DeviceError("removing the name of '{}' failed ({}): name another directory with --spill-dir", path.string(),
                         text_of(errno));
     }
-    file.lock();
+    file.lock(SpillAccess::write);
     turn_copy_on_write_off(file.descriptor_);
     file.reserve(bytes);
     return file;
@@ -196,22 +196,22 @@ SpillFile SpillFile::make(const fs::path& directory, const std::string& name, st
   file.descriptor_ = create(file.path_);
   if (file.descriptor_ < 0) fail_create(directory, errno);
   file.remove_at_end_ = true;
-  file.lock();
+  file.lock(SpillAccess::write);
   turn_copy_on_write_off(file.descriptor_);
   file.reserve(bytes);
   return file;
 }
 
-SpillFile SpillFile::open(const fs::path& path) {
+SpillFile SpillFile::open(const fs::path& path, SpillAccess access) {
   SpillFile file;
   file.path_ = path;
   file.directory_ = path.parent_path();
-  file.descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  file.descriptor_ = ::open(path.c_str(), (access == SpillAccess::read ? O_RDONLY : O_RDWR) | O_CLOEXEC);
   if (file.descriptor_ < 0) {
     throw UserError("the slot file '{}' cannot be opened ({}): change its permissions, or name another directory",
                     path.string(), text_of(errno));
   }
-  file.lock();
+  file.lock(access);
   return file;
 }
 
@@ -231,11 +231,11 @@ SpillFile::~SpillFile() {
 }
 
 // Taken on the data's own descriptor: while any process can still write the file, nobody else gets it.
-void SpillFile::lock() const {
-  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+void SpillFile::lock(SpillAccess access) const {
+  if (flock(descriptor_, (access == SpillAccess::read ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0) return;
   const int error = errno;
   if (error == EWOULDBLOCK) {
-    throw UserError("{} is in use{}: wait until that run has ended, or name another directory", name(),
+    throw FileInUse("{} is in use{}: wait until that run has ended, or name another directory", name(),
                     holder_of(descriptor_));
   }
   throw DeviceError("locking {} failed ({}): name another directory with --spill-dir", name(), text_of(error));

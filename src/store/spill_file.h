@@ -15,9 +15,19 @@
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "store/disk_calls.h"
 
 namespace spillway {
+
+// Another process has the file.
+class FileInUse : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+// What an existing file is opened for. Any number of readers may have it at once; a writer has it alone.
+enum class SpillAccess : std::uint8_t { write, read };
 
 // Move-only. Until `stay` is called a file that was made with a name is removed at the end of its scope.
 class SpillFile {
@@ -26,8 +36,8 @@ class SpillFile {
   static SpillFile make_unnamed(const std::filesystem::path& directory, std::int64_t bytes);
   // Makes, locks and reserves a file with this name, which no file has.
   static SpillFile make(const std::filesystem::path& directory, const std::string& name, std::int64_t bytes);
-  // Opens and locks; UserError when it is in use, naming the process where the system tells.
-  static SpillFile open(const std::filesystem::path& path);
+  // Opens and locks; FileInUse names the process where the system tells. To read it suffices to be allowed to.
+  static SpillFile open(const std::filesystem::path& path, SpillAccess access = SpillAccess::write);
 
   SpillFile(SpillFile&& other) noexcept { *this = std::move(other); }
   SpillFile& operator=(SpillFile&& other) noexcept;
@@ -59,7 +69,7 @@ class SpillFile {
 
  private:
   SpillFile() = default;
-  void lock() const;
+  void lock(SpillAccess access) const;
 
   std::filesystem::path directory_;
   std::filesystem::path path_;

@@ -2,9 +2,11 @@
 // be written, while a run goes on; and what is said when something cannot be done.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "checkpoint/superblock.h"
+#include "cli/command_line.h"
 #include "golden/model_folder.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
@@ -58,6 +60,60 @@ std::string refusal_of(const Call& call) {
   }
   return "not refused";
 }
+
+// Asks for a stop when the run says this.
+class StopAtNote final : public RecordingObserver {
+ public:
+  StopAtNote(RunControl& control, std::string words) : control_(control), words_(std::move(words)) {}
+  void note(std::string_view sentence) override {
+    RecordingObserver::note(sentence);
+    if (sentence.find(words_) != sentence.npos) control_.stop = 15;
+  }
+
+ private:
+  RunControl& control_;
+  std::string words_;
+};
+
+// Calls something in the midst of a run, after its second step.
+class InTheMidst final : public RecordingObserver {
+ public:
+  explicit InTheMidst(std::function<void()> call) : call_(std::move(call)) {}
+  void step(const StepRecord& record) override {
+    RecordingObserver::step(record);
+    if (record.step == 2) call_();
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
+constexpr fs::perms open_to_all =
+    fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read | fs::perms::others_exec;
+
+// As a user who may read what the tests wrote and change nothing, for a scope.
+class Reader {
+ public:
+  explicit Reader(const fs::path& folder) : folder_(folder) {
+    allow(fs::perms::owner_write | fs::perms::group_write | fs::perms::others_write, fs::perm_options::remove);
+    allow(open_to_all, fs::perm_options::add);
+    if (::geteuid() == 0 && ::seteuid(nobody) != 0) throw std::runtime_error("seteuid");
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  ~Reader() {
+    if (::geteuid() == nobody && ::getuid() == 0) static_cast<void>(::seteuid(0));
+    allow(fs::perms::owner_write, fs::perm_options::add);
+  }
+
+ private:
+  static constexpr uid_t nobody = 65534;
+  void allow(fs::perms perms, fs::perm_options how) const {
+    fs::permissions(folder_, perms, how);
+    for (const auto& entry : fs::recursive_directory_iterator(folder_)) fs::permissions(entry.path(), perms, how);
+  }
+  fs::path folder_;
+};
 
 class CheckpointUse : public testing::Test {
  protected:
@@ -140,7 +196,8 @@ TEST_F(CheckpointUse, ACommitIsExportedFromAnyDirectory) {
 }
 
 TEST_F(CheckpointUse, ManyFilesOfDataFitInACommit) {
-  options_.data.assign(3000, (scratch_ / "tokens.npy").string());
+  golden::write_tokens(scratch_ / "few.npy", 20, 300);
+  options_.data.assign(3000, (scratch_ / "few.npy").string());
   run(3);
   EXPECT_EQ(run(0).first_step, 4);
 }
@@ -178,6 +235,95 @@ TEST_F(CheckpointUse, AStopSaysWhatTheNextStartDoes) {
   options_.output_dir = (scratch_ / "run").string();  // with commits of before
   EXPECT_THAT(run(4).notes, Contains(HasSubstr("the same command goes on from step 2")));
   EXPECT_EQ(run(0).first_step, 3);
+}
+
+TEST_F(CheckpointUse, ARunStoppedWhileItLoadsLeavesTheFolderAsItWas) {
+  const auto stopped_at = [&](const std::string& words) {
+    RunControl control;
+    StopAtNote observer(control, words);
+    run_train(options_, observer, &control);
+    EXPECT_THAT(observer.notes, Contains(HasSubstr(words)));
+    EXPECT_THAT(observer.notes, Contains(HasSubstr("nothing is lost")));
+    EXPECT_TRUE(observer.steps.empty());
+    EXPECT_EQ(observer.end.output_dir, "");
+  };
+  const std::string in_memory = "products:";  // said before the weights are read
+  for (const char* const resume : {"none", "auto"}) {
+    options_.resume_from_checkpoint = resume;
+    stopped_at(in_memory);
+    EXPECT_FALSE(fs::exists(scratch_ / "run/store.json"));
+    for (const auto& entry : fs::directory_iterator(scratch_ / "run")) EXPECT_NE(entry.path().extension(), ".slots");
+  }
+  EXPECT_EQ(run(3).first_step, 1);
+  stopped_at("going on after");
+  stopped_at(in_memory);
+  options_.page_size_bytes = 8192;  // it reads what is there into other slots
+  stopped_at(in_memory);
+  options_.page_size_bytes = 0;
+  EXPECT_TRUE(verify_checkpoints(scratch_ / "run").sound());
+  EXPECT_EQ(run(0).first_step, 4);
+}
+
+TEST_F(CheckpointUse, AStopBeforeARunBeginsEndsItToo) {
+  RunControl control;
+  control.stop = 15;
+  RecordingObserver observer;
+  run_train(options_, observer, &control);
+  EXPECT_TRUE(observer.steps.empty());
+  EXPECT_THAT(observer.notes, Contains(HasSubstr("stopped while loading")));
+}
+
+TEST_F(CheckpointUse, WhileARunGoesOnItIsSaidThatNothingWasChecked) {
+  const std::string folder = (scratch_ / "run").string();
+  int code = -1;
+  std::string out;
+  std::string err;
+  const auto command = [&](const std::string& action) {
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    code = run_command_line({"checkpoint", action, folder});
+    out = testing::internal::GetCapturedStdout();
+    err = testing::internal::GetCapturedStderr();
+  };
+  InTheMidst observer([&] {
+    command("verify");
+    EXPECT_EQ(code, 2) << err;
+    EXPECT_THAT(err, AllOf(HasSubstr("a run is going on"), HasSubstr("not checked"), Not(HasSubstr("verifies"))));
+    command("list");
+    EXPECT_EQ(code, 0) << err;
+    EXPECT_THAT(err, HasSubstr("a run is going on"));
+    EXPECT_THAT(refusal_of([&] { export_checkpoint(folder, -1, scratch_ / "to", false); }),
+                HasSubstr("a run is going on"));
+  });
+  run_train(options_, observer);
+  EXPECT_NE(code, -1);
+}
+
+TEST_F(CheckpointUse, ReadersShareTheFolderAndARunSaysThatTheyRead) {
+  run(3);
+  const FolderLock reader(scratch_ / "run", FolderUse::reading);
+  EXPECT_TRUE(verify_checkpoints(scratch_ / "run").sound());
+  const std::optional<SlotSet> set = find_slot_set(read_store_records(scratch_ / "run").front(), {scratch_ / "run"});
+  const auto slots = open_store(*set, SpillAccess::read);
+  EXPECT_TRUE(verify_checkpoints(scratch_ / "run").sound());
+  EXPECT_THAT(refusal_of([&] { run(4); }), HasSubstr("spillway checkpoint is reading"));
+}
+
+TEST_F(CheckpointUse, WhatCannotBeWrittenCanBeReadAndExported) {
+  run(3);
+  fs::permissions(scratch_.path(), open_to_all, fs::perm_options::add);
+  fs::permissions(scratch_ / "model", open_to_all, fs::perm_options::add);
+  fs::create_directory(scratch_ / "free");
+  fs::permissions(scratch_ / "free", fs::perms::all);
+  {
+    const Reader reader(scratch_ / "run");
+    EXPECT_TRUE(list_checkpoints(scratch_ / "run").sound());
+    const CheckpointReport report = verify_checkpoints(scratch_ / "run");
+    EXPECT_TRUE(report.sound()) << (report.notes.empty() ? "" : report.notes.front());
+    EXPECT_EQ(report.rows.size(), 1U);
+    EXPECT_EQ(export_checkpoint(scratch_ / "run", -1, scratch_ / "free/three", false), 3);
+  }
+  EXPECT_EQ(run(0).first_step, 4);
 }
 
 // Its checksum is right, so that nothing but its numbers speaks against it.

@@ -15,6 +15,7 @@
 #include "scratch_folder.h"
 #include "session/checkpoint_verbs.h"
 #include "session/run_folder.h"
+#include "text/tokenizer.h"
 
 extern char** environ;
 
@@ -68,6 +69,23 @@ class FaultSignals : public testing::Test {
 
   std::string path(const std::string& name) const { return (scratch_ / name).string(); }
 
+  // A run that is tokenising a text, since that takes it a while.
+  pid_t start_loading() {
+    scratch_.file("model/tokenizer.json", bytes_tokenizer_json());
+    std::string text;
+    while (text.size() < std::size_t{4} << 20) text += "some words and more of them ";
+    scratch_.file("long.txt", text);
+    const pid_t child = start({"--max-steps", "1000000", "--save-steps", "1000000", "--data", path("long.txt")});
+    while (!std::filesystem::exists(scratch_ / "out") && is_running(child))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return child;
+  }
+
+  static bool is_running(pid_t child) {
+    siginfo_t info = {};
+    return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+  }
+
   void wait_for_steps(std::int64_t steps) const {
     while (recorded_steps(scratch_ / "out") < steps) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -118,6 +136,30 @@ TEST_F(FaultSignals, UserSignalCommitsAndTheRunGoesOn) {
   EXPECT_TRUE(WIFSIGNALED(end_of(child)));
   EXPECT_GE(committed(), 2);
   EXPECT_LT(committed(), recorded_steps(scratch_ / "out"));
+}
+
+// Wherever it has come to when the signal arrives.
+TEST_F(FaultSignals, ARunThatLoadsEndsCleanly) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const pid_t child = start_loading();
+    kill(child, signal);
+    const int status = end_of(child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << scratch_.text_of("log");
+    EXPECT_THAT(scratch_.text_of("log"), testing::HasSubstr("stopped"));
+    std::filesystem::remove_all(scratch_ / "out");
+    std::filesystem::remove(scratch_ / "log");
+  }
+}
+
+TEST_F(FaultSignals, UserSignalWhileItLoadsIsRemembered) {
+  const pid_t child = start_loading();
+  kill(child, SIGUSR1);
+  while (recorded_steps(scratch_ / "out") < 40 && is_running(child))
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  kill(child, SIGKILL);
+  const int status = end_of(child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  EXPECT_GE(committed(), 1);
 }
 
 }  // namespace
