@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace spillway {
+namespace {
+
+// Whether an event tells of its end: there is none of a commit, nor of a copy between two memories.
+bool is_told(const CatalogInstr& instr) {
+  return !instr.stays.empty() && instr.lane != EventLane::up && instr.lane != EventLane::down;
+}
+
+}  // namespace
 
 void MemoryByTag::take(const Event& event) {
   if (event.kind == EventKind::plan_begin) begin_run(event);
@@ -13,8 +21,10 @@ void MemoryByTag::take(const Event& event) {
 void MemoryByTag::begin_run(const Event& event) {
   const CatalogPlan* plan = catalog_.plan(event.plan);
   if (plan == nullptr) return;
-  Run run{event.plan, std::vector<std::int32_t>(plan->stays.size(), 0), std::ssize(plan->instrs)};
+  Run run{event.plan, std::vector<std::int32_t>(plan->stays.size(), 0), 0};
   for (const CatalogInstr& instr : plan->instrs) {
+    if (!is_told(instr)) continue;
+    ++run.instrs_left;
     for (const std::int32_t stay : instr.stays) ++run.touches[static_cast<std::size_t>(stay)];
   }
   std::vector<bool> entry(live_.size(), false);
@@ -39,7 +49,9 @@ void MemoryByTag::end_instr(const Event& event) {
   Run& run = found->second;
   const CatalogPlan& plan = *catalog_.plan(run.plan);
   if (event.instr < 0 || static_cast<std::size_t>(event.instr) >= plan.instrs.size()) return;
-  for (const std::int32_t id : plan.instrs[static_cast<std::size_t>(event.instr)].stays) {
+  const CatalogInstr& instr = plan.instrs[static_cast<std::size_t>(event.instr)];
+  if (!is_told(instr)) return;
+  for (const std::int32_t id : instr.stays) {
     const CatalogStay& stay = plan.stays[static_cast<std::size_t>(id)];
     if (--run.touches[static_cast<std::size_t>(id)] == 0 && !stay.at_exit) set(stay.bundle, 0);
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -28,9 +29,10 @@ class MemoryByTag {
   // more; then nothing is unused and they add up to more.)
   std::array<std::int64_t, memory_tag_count> bytes() const;
   std::int64_t used_bytes() const { return used_; }
+  std::int64_t runs_under_way() const { return std::ssize(runs_); }
 
  private:
-  // A run of a plan whose instructions are not all done.
+  // A run of a plan some of whose instructions are not done, of those that are told of.
   struct Run {
     std::uint8_t plan = 0;
     std::vector<std::int32_t> touches;  // by stay: instructions that touch it and are not done
