@@ -149,6 +149,7 @@ void Executor::wait_until_idle() {
 // not name is left behind, being of no use or on disk.
 std::shared_ptr<const Following> Executor::enter(const PlanWaits& waits) {
   const Plan& plan = waits.plan();
+  const std::vector<bool> dead_below = dead_below_on_entry(plan, layout_);
   for (const MemoryId memory : {MemoryId::device, MemoryId::host}) {
     for (std::size_t i = 0; i < plan.entry.stays.size(); ++i) {
       const Stay& stay = plan.stays[index_of(plan.entry.stays[i])];
@@ -156,7 +157,8 @@ std::shared_ptr<const Following> Executor::enter(const PlanWaits& waits) {
       const InMemory* const found = held(memory, stay.bundle);
       SPILLWAY_CHECK(found != nullptr, "bundle {} is not in memory", index_of(stay.bundle));
       if (!found->dirty || plan.entry.dirty[i]) continue;
-      drain();  // a visit changed it
+      if (memory == MemoryId::device && dead_below[index_of(stay.bundle)]) continue;  // it comes down before it is read
+      drain();                                                                        // a visit changed it
       memory == MemoryId::device ? lower(stay.bundle) : write_out(stay.bundle);
     }
   }
@@ -167,7 +169,6 @@ std::shared_ptr<const Following> Executor::enter(const PlanWaits& waits) {
     in_memory_.erase(found);
   }
   const auto& dead = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
-  const std::vector<bool> dead_below = dead_below_on_entry(plan, layout_);
   for (const auto& [what, left] : in_memory_) {
     const bool useless =
         dead[index_of(what.bundle)] || (what.memory == MemoryId::host && dead_below[index_of(what.bundle)]);

@@ -133,6 +133,17 @@ void TrainingSetup::take_device() {
   choices.link = rates.link;
   if (options.link_up > 0) choices.link.up_bytes_per_second = static_cast<double>(options.link_up);
   if (options.link_down > 0) choices.link.down_bytes_per_second = static_cast<double>(options.link_down);
+  const auto slowest = static_cast<double>(mib);  // below it a copy could not be stopped within a moment
+  if (choices.link.up_bytes_per_second < slowest || choices.link.down_bytes_per_second < slowest)
+    throw UserError("link: a device's link carries at least 1MiB a second each way; give link_up and link_down more");
+  if (choices.link.copy_seconds < 0 || choices.link.copy_seconds > 1)
+    throw UserError("{}: copy_seconds is {}; it is from 0 to 1", options.machine, choices.link.copy_seconds);
+  if (options.memory_bytes > 0) return;
+  choices.budget_bytes -= choices.device_bytes;  // the virtual device's pages are the host's too
+  if (choices.budget_bytes <= 0) {
+    throw DoesNotFit("device_memory: {} is more than what is free; give less", format_bytes(choices.device_bytes));
+  }
+  notes.push_back(fmt::format("memory is {} beside the virtual device", format_bytes(choices.budget_bytes)));
 }
 
 // As a step that clips after backward.

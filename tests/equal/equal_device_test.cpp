@@ -204,6 +204,21 @@ TEST_F(OnADevice, OptionsThatContradictEachOtherAreRefused) {
   TrainOptions speculative = with_device(0);
   speculative.clip_mode = "speculative";
   EXPECT_THROW(run_plan(speculative), UserError);
+  TrainOptions slow = with_device(0);
+  slow.link_up = 1;  // a copy would take days, and nothing could stop it
+  EXPECT_THROW(run_plan(slow), UserError);
+}
+
+TEST_F(OnADevice, FreeMemoryIsSharedWithTheDevice) {
+  TrainOptions options = with_device(0);
+  options.memory_bytes = 0;
+  TrainOptions without = options_;
+  without.memory_bytes = 0;
+  options.device_memory_bytes = std::int64_t{1} << 30;
+  const std::int64_t most = run_plan(without).budget_bytes - options.device_memory_bytes + (std::int64_t{256} << 20);
+  EXPECT_LT(run_plan(options).budget_bytes, most);
+  options.device_memory_bytes = std::int64_t{1} << 60;
+  EXPECT_THROW(run_plan(options), DoesNotFit);
 }
 
 }  // namespace
