@@ -33,12 +33,15 @@ class SmallFileSystem {
   bool mounted() const { return mounted_; }
   const std::string& why_not() const { return why_not_; }
 
-  // Takes all space but so many bytes.
+  // Takes all space but so many bytes, while a run may be taking some too.
   void fill_but(std::int64_t free_bytes) const {
     const int filler = ::open(filler_path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    const off_t taken = ::lseek(filler, 0, SEEK_END);
-    const std::int64_t more = static_cast<std::int64_t>(std::filesystem::space(at_).available) - free_bytes;
-    const int failed = more > 0 ? ::posix_fallocate(filler, taken, more) : 0;
+    int failed = ENOSPC;
+    for (int tries = 0; tries < 100 && failed == ENOSPC; ++tries) {
+      const off_t taken = ::lseek(filler, 0, SEEK_END);
+      const std::int64_t more = static_cast<std::int64_t>(std::filesystem::space(at_).available) - free_bytes;
+      failed = more > 0 ? ::posix_fallocate(filler, taken, more) : 0;
+    }
     ::close(filler);
     if (failed != 0) throw std::system_error(failed, std::system_category(), filler_path());
   }
