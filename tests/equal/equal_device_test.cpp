@@ -11,6 +11,7 @@
 #include "scratch_folder.h"
 #include "session/run_control.h"
 #include "session/session.h"
+#include "stop_after.h"
 
 namespace spillway {
 namespace {
@@ -30,19 +31,6 @@ std::string bytes_of(const std::filesystem::path& path) {
 struct Outcome {
   std::vector<float> numbers;  // losses, norms and evaluations
   std::string weights;
-};
-
-class StopAfter : public RecordingObserver {
- public:
-  StopAfter(RunControl& control, std::int64_t step) : control_(control), step_(step) {}
-  void step(const StepRecord& record) override {
-    RecordingObserver::step(record);
-    if (record.step == step_) control_.stop = 1;
-  }
-
- private:
-  RunControl& control_;
-  std::int64_t step_;
 };
 
 class OnADevice : public testing::Test {

@@ -11,6 +11,7 @@
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/session.h"
+#include "stop_after.h"
 
 namespace spillway {
 namespace {
@@ -48,20 +49,6 @@ class Reported : public testing::Test {
   TrainOptions options_;
 };
 
-// Ends the run when a step is done, as a signal does.
-class Stopper : public RecordingObserver {
- public:
-  Stopper(RunControl& control, std::int64_t step) : control_(control), step_(step) {}
-  void step(const StepRecord& record) override {
-    RecordingObserver::step(record);
-    if (record.step == step_) control_.stop = 1;
-  }
-
- private:
-  RunControl& control_;
-  std::int64_t step_;
-};
-
 TEST_F(Reported, EventFilesHoldTheNumbersOfTheRun) {
   options_.eval_data = options_.data;
   options_.eval_steps = 3;
@@ -75,7 +62,7 @@ TEST_F(Reported, AResumedRunTakesBackTheStepsItMakesAgain) {
   options_.export_steps = 2;
   options_.logging_dir = (scratch_ / "events").string();
   RunControl control;
-  Stopper stopper(control, 5);
+  StopAfter stopper(control, 5);
   run_train(options_, stopper, &control);
   ASSERT_EQ(stopper.steps.size(), 5U);
   options_.resume_from_checkpoint = (scratch_ / "out/checkpoint-4").string();

@@ -13,6 +13,7 @@
 #include "session/checkpoint_verbs.h"
 #include "session/run_folder.h"
 #include "session/session.h"
+#include "stop_after.h"
 #include "store/slot_file.h"
 
 namespace spillway {
@@ -29,20 +30,6 @@ std::string bytes_of(const std::filesystem::path& path) {
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
 }
-
-// Asks for a stop after a step.
-class StopAfter final : public RecordingObserver {
- public:
-  StopAfter(RunControl& control, std::int64_t step) : control_(control), step_(step) {}
-  void step(const StepRecord& record) override {
-    RecordingObserver::step(record);
-    if (record.step == step_) control_.stop = 15;
-  }
-
- private:
-  RunControl& control_;
-  std::int64_t step_;
-};
 
 class EqualResume : public testing::TestWithParam<std::string> {
  protected:

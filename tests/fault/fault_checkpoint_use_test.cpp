@@ -14,6 +14,7 @@
 #include "session/run_folder.h"
 #include "session/run_store.h"
 #include "session/session.h"
+#include "stop_after.h"
 #include "store/aligned_buffer.h"
 
 namespace spillway {
@@ -24,20 +25,6 @@ using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
-
-// Asks for a stop after a step.
-class StopAfter final : public RecordingObserver {
- public:
-  StopAfter(RunControl& control, std::int64_t step) : control_(control), step_(step) {}
-  void step(const StepRecord& record) override {
-    RecordingObserver::step(record);
-    if (record.step == step_) control_.stop = 15;
-  }
-
- private:
-  RunControl& control_;
-  std::int64_t step_;
-};
 
 // The working directory, for a scope.
 class Standing {
