@@ -157,8 +157,9 @@ std::shared_ptr<const Following> Executor::enter(const PlanWaits& waits) {
       const InMemory* const found = held(memory, stay.bundle);
       SPILLWAY_CHECK(found != nullptr, "bundle {} is not in memory", index_of(stay.bundle));
       if (!found->dirty || plan.entry.dirty[i]) continue;
-      if (memory == MemoryId::device && dead_below[index_of(stay.bundle)]) continue;  // it comes down before it is read
-      drain();                                                                        // a visit changed it
+      // A visit changed it. What comes down before it is read below need not come down twice.
+      if (memory == MemoryId::device && dead_below[index_of(stay.bundle)]) continue;
+      drain();
       memory == MemoryId::device ? lower(stay.bundle) : write_out(stay.bundle);
     }
   }

@@ -53,18 +53,18 @@ void RunCheckpoints::take_export(std::unique_ptr<PortableSource> source, const s
   found_.reset();
 }
 
-// The newest full export of the folder that can be read, and that `serves`.
+// The newest full export of the folder that `serves` and can be read. Only then is all of it checked.
 bool RunCheckpoints::take_newest_export(const RunState& now, const std::function<bool(const RunState&)>& serves) {
   for (const ExportFolder& folder : exports_in(output_dir())) {
     if (!folder.full) continue;
     std::unique_ptr<PortableSource> source;
     try {
+      if (!serves(read_run_state(folder.path))) continue;
       source = std::make_unique<PortableSource>(folder.path, setup_.model);
     } catch (const Error& error) {
       observer_.note(fmt::format("passed over {}: {}", folder.path.string(), error.what()));
       continue;
     }
-    if (!serves(source->run())) continue;
     take_export(std::move(source), folder.path, now);
     return true;
   }

@@ -22,12 +22,6 @@ namespace fs = std::filesystem;
 using testing::Contains;
 using testing::HasSubstr;
 
-nlohmann::json llama() {
-  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
-    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
-}
-
 struct Killed {};
 
 // Stops a run in order after a step, or kills it, as far as its thread goes.
@@ -49,7 +43,7 @@ class EndAfter final : public RecordingObserver {
 class FaultResume : public testing::Test {
  protected:
   void SetUp() override {
-    golden::write_model(scratch_ / "model", llama(), "");
+    golden::write_model(scratch_ / "model", golden::llama_of(2, 64, 300), "");
     golden::write_tokens(scratch_ / "tokens.npy", 3000, 300);
     options_.model = (scratch_ / "model").string();
     options_.data = {(scratch_ / "tokens.npy").string()};
@@ -261,6 +255,13 @@ TEST_F(FaultResume, ExportsOfTheSameBranchGoOnWhereCommitsEnded) {
   options_.export_steps = 4;
   part(3, 5);
   part(5, 0);
+}
+
+TEST_F(FaultResume, ExportsThatAreNotNeededAreNotRead) {
+  options_.export_steps = 2;
+  part(1, 5);
+  flip(scratch_ / "run/checkpoint-2/model.safetensors", 5000);
+  EXPECT_THAT(part(6, 0), testing::Not(Contains(HasSubstr("passed over"))));
 }
 
 TEST_F(FaultResume, FewerRetainedCommitsGoOn) {

@@ -15,6 +15,21 @@
 
 namespace spillway::golden {
 
+// A llama of this shape, for tests to which any model is good enough.
+inline nlohmann::json llama_of(int layers, int hidden_size, int vocab_size) {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"vocab_size", vocab_size},
+          {"hidden_size", hidden_size},
+          {"intermediate_size", 2 * hidden_size},
+          {"num_hidden_layers", layers},
+          {"num_attention_heads", hidden_size / 16},
+          {"num_key_value_heads", 2},
+          {"max_position_embeddings", 64},
+          {"rms_norm_eps", 1e-5},
+          {"tie_word_embeddings", false}};
+}
+
 inline std::vector<SafetensorsTensor> tensors_of(const nlohmann::json& config, const std::string& prefix) {
   const ModelConfig model = parse_hf_config(config.dump(), "config.json").model;
   std::vector<SafetensorsTensor> tensors;
