@@ -105,12 +105,7 @@ class Reader {
 class CheckpointUse : public testing::Test {
  protected:
   void SetUp() override {
-    golden::write_model(
-        scratch_ / "model",
-        nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
-          "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
-          "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5})"),
-        "");
+    golden::write_model(scratch_ / "model", golden::llama_of(1, 32, 300), "");
     golden::write_tokens(scratch_ / "tokens.npy", 2000, 300);
     options_.model = (scratch_ / "model").string();
     options_.data = {(scratch_ / "tokens.npy").string()};

@@ -73,12 +73,7 @@ class Jumping final : public RecordingObserver {
 class FaultClock : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    golden::write_model(
-        scratch_ / "model",
-        nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 600,
-          "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-          "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5})"),
-        "");
+    golden::write_model(scratch_ / "model", golden::llama_of(2, 64, 600), "");
     golden::write_tokens(scratch_ / "tokens.npy", 3000, 600);
     options_.model = (scratch_ / "model").string();
     options_.data = {(scratch_ / "tokens.npy").string()};
