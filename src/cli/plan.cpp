@@ -130,8 +130,10 @@ std::string device_text(const PlanReport& r) {
 }
 
 std::string text_of(const PlanReport& r, double disk_tbw) {
-  std::string text = fmt::format("{:.1f} M parameters, {}, {} tokens a step, {} steps\n\n",
-                                 static_cast<double>(r.parameters) / 1e6, r.dtype, r.tokens_per_step, r.total_steps);
+  std::string text = fmt::format("{:.1f} M parameters, {}, {} tokens a step", static_cast<double>(r.parameters) / 1e6,
+                                 r.dtype, r.tokens_per_step);
+  if (r.total_steps > 0) text += fmt::format(", {} steps", r.total_steps);
+  text += "\n\n";
   text += fmt::format("{:<24}{:>12}{:>12}{:>12}\n", "", "in all", "in memory", "on disk");
   for (const PlacementRow& row : r.placement)
     text += fmt::format("{:<24}{:>12}{:>12}{:>12}\n", row.what, format_bytes(row.bytes), format_bytes(row.memory_bytes),
