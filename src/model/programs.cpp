@@ -168,18 +168,19 @@ std::string_view name_of(WorkOrder order) {
   return "?";
 }
 
-TrainingProgram record_training(const Model& model, const StepShape& shape, std::vector<KeptGradient> kept,
-                                PieceSet speculated) {
+TrainingProgram record_training(const Model& model, const StepShape& shape, PieceSet chosen,
+                                std::vector<KeptGradient> kept) {
   TrainingProgram out;
   out.way = shape.way;
   Recorder recorder(out.program, model.state());
   out.micro_batches = record_inputs(recorder, shape);
   out.inverse_frequencies = record_frequencies(recorder, model.config());
   out.scale = recorder.input({DType::f32, 1, 1});
-  UpdateRecorder update(recorder, model, shape.way, std::move(kept), std::move(speculated));
+  UpdateRecorder update(recorder, model, shape.way, std::move(chosen), std::move(kept));
   out.adamw = update.scalars();
   out.max_norm = update.max_norm();
-  out.factor_before = update.factor();
+  out.adamw_before = update.scalars_before();
+  out.factor_before = update.factor_before();
 
   Body body(recorder, model, Phase::forward, tokens_of(out.micro_batches, out.inverse_frequencies),
             attend_within(recorder, model.config(), shape.sequence_length));

@@ -41,8 +41,9 @@ struct TrainingProgram {
   std::vector<MicroBatchInputs> micro_batches;
   Operand inverse_frequencies;  // input f32 (d/2, 1); absent without rope
   Operand scale;                // input f32 (1, 1): 1 / targets of the step
-  Operand adamw;                // input f32 (1, 9): AdamwScalars of the updates that this Program makes
-  Operand factor_before;        // input f32 (1, 1), deferred only: the clip factor of the step before
+  Operand adamw;                // input f32 (1, 9): AdamwScalars of this step
+  Operand adamw_before;         // input f32 (1, 9), deferred only: AdamwScalars of the step before
+  Operand factor_before;        // input f32 (1, 1), deferred only: its clip factor
   Operand max_norm;             // input f32 (1, 1); 0: no clipping
   Operand loss;                 // output f64 (1, 1): sum over the step's targets
   Operand norm;                 // output f64 (1, 1): of all gradients, before clipping
@@ -50,10 +51,11 @@ struct TrainingProgram {
   std::vector<KeptGradient> kept;
 };
 
-// `kept`, for a deferred step: what a step that keeps gradients kept. `speculated`, for a speculative one: what it
-// updates before the norm is known. Gradients are kept only by a model with keep_gradients().
-TrainingProgram record_training(const Model& model, const StepShape& shape, std::vector<KeptGradient> kept = {},
-                                PieceSet speculated = {});
+// `chosen`: the weights' pieces that a speculative step updates before the norm is known, or that a step which keeps
+// gradients leaves to the next one. `kept`, for a deferred step: what such a step kept. Gradients are kept only by a
+// model with keep_gradients().
+TrainingProgram record_training(const Model& model, const StepShape& shape, PieceSet chosen = {},
+                                std::vector<KeptGradient> kept = {});
 
 struct EvaluationProgram {
   Program program;

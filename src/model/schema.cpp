@@ -5,6 +5,10 @@
 namespace spillway {
 namespace {
 
+void put_in_layer(std::vector<Parameter>& rows, std::size_t first, std::int64_t layer) {
+  for (std::size_t r = first; r < rows.size(); ++r) rows[r].layer = layer;
+}
+
 std::vector<Parameter> gpt2_parameters(const ModelConfig& config) {
   const std::int64_t width = config.hidden_size;
   const std::int64_t inner = config.intermediate_size;
@@ -16,6 +20,7 @@ std::vector<Parameter> gpt2_parameters(const ModelConfig& config) {
     rows.push_back({name, {size}, init});
   };
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::size_t first = rows.size();
     const std::string in = fmt::format("h.{}.", layer);
     vector(in + "ln_1.weight", width, Init::ones);
     vector(in + "ln_1.bias", width, Init::zeros);
@@ -29,6 +34,7 @@ std::vector<Parameter> gpt2_parameters(const ModelConfig& config) {
     vector(in + "mlp.c_fc.bias", inner, Init::zeros);
     rows.push_back({in + "mlp.c_proj.weight", {inner, width}, Init::residual_normal});
     vector(in + "mlp.c_proj.bias", width, Init::zeros);
+    put_in_layer(rows, first, layer);
   }
   vector("ln_f.weight", width, Init::ones);
   vector("ln_f.bias", width, Init::zeros);
@@ -44,6 +50,7 @@ std::vector<Parameter> llama_parameters(const ModelConfig& config) {
     if (bias) rows.push_back({name + ".bias", {out}, Init::zeros});
   };
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::size_t first = rows.size();
     const std::string in = fmt::format("model.layers.{}.", layer);
     rows.push_back({in + "input_layernorm.weight", {width}, Init::ones});
     projection(in + "self_attn.q_proj", config.query_size(), width, config.attention_bias);
@@ -58,6 +65,7 @@ std::vector<Parameter> llama_parameters(const ModelConfig& config) {
     projection(in + "mlp.gate_proj", inner, width, config.mlp_bias);
     projection(in + "mlp.up_proj", inner, width, config.mlp_bias);
     projection(in + "mlp.down_proj", width, inner, config.mlp_bias);
+    put_in_layer(rows, first, layer);
   }
   rows.push_back({"model.norm.weight", {width}, Init::ones});
   return rows;

@@ -16,6 +16,7 @@ struct Parameter {
   std::string name;                 // the Hugging Face name, without the prefix some files of gpt2 have
   std::vector<std::int64_t> shape;  // as stored
   Init init = Init::normal;
+  std::int64_t layer = -1;  // -1: of no layer
 
   bool decays() const { return shape.size() >= 2; }
   std::int64_t rows() const { return shape.front(); }

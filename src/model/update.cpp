@@ -79,12 +79,15 @@ std::string_view name_of(UpdateWay way) {
   return "?";
 }
 
-UpdateRecorder::UpdateRecorder(Recorder& recorder, const Model& model, UpdateWay way, std::vector<KeptGradient> kept,
-                               PieceSet speculated)
-    : recorder_(recorder), model_(model), way_(way), kept_before_(std::move(kept)), speculated_(std::move(speculated)) {
+UpdateRecorder::UpdateRecorder(Recorder& recorder, const Model& model, UpdateWay way, PieceSet chosen,
+                               std::vector<KeptGradient> kept)
+    : recorder_(recorder), model_(model), way_(way), chosen_(std::move(chosen)), kept_before_(std::move(kept)) {
   scalars_ = recorder.input(adamw_scalars_type);
   max_norm_ = recorder.input({DType::f32, 1, 1});
-  if (way == UpdateWay::deferred) factor_ = recorder.input(factor_type);
+  if (way == UpdateWay::deferred) {
+    scalars_before_ = recorder.input(adamw_scalars_type);
+    factor_before_ = recorder.input(factor_type);
+  }
   // In f32 the accumulator is what norm and update read; in bf16 that is rounded from it once, and kept instead.
   if (model.dtype() == DType::f32) {
     recorder.keep_accumulators([this](const Operand& state) { return keeps(state); });
@@ -95,9 +98,9 @@ UpdateRecorder::UpdateRecorder(Recorder& recorder, const Model& model, UpdateWay
 PieceId UpdateRecorder::keeps(const Operand& state) const {
   if (way_ == UpdateWay::during || way_ == UpdateWay::after) return PieceId::none;
   const PieceId first = recorder_.program().value(state.first).piece;
-  bool wanted = way_ != UpdateWay::speculative;
+  bool wanted = false;
   for (std::int32_t n = 0; n < state.count; ++n) {
-    wanted = wanted || is_speculated(static_cast<PieceId>(static_cast<std::int32_t>(first) + n));
+    wanted = wanted || is_chosen(static_cast<PieceId>(static_cast<std::int32_t>(first) + n));
   }
   if (!wanted) return PieceId::none;
   const TensorId weight = model_.state().piece(first).tensor;
@@ -108,7 +111,7 @@ PieceId UpdateRecorder::keeps(const Operand& state) const {
 void UpdateRecorder::part_begins(const Label& part) {
   if (way_ != UpdateWay::deferred) return;
   const Label label = recorder_.label();
-  PieceUpdates updates(recorder_, model_, factor_, scalars_);
+  PieceUpdates updates(recorder_, model_, factor_before_, scalars_before_);
   for (const KeptGradient& kept : kept_before_) {
     if (!same_part(kept.part, part)) continue;
     recorder_.keep_adjacent(kept.weight, kept.first_piece, kept.pieces);
@@ -155,12 +158,15 @@ void UpdateRecorder::part_done(const Label& part) {
     case UpdateWay::during: record_updates(finals, {}, Which::all); break;
     case UpdateWay::after: waiting_.insert(waiting_.end(), finals.begin(), finals.end()); break;
     case UpdateWay::speculative:
-      record_updates(finals, {}, Which::speculated);
+      record_updates(finals, {}, Which::chosen);
       waiting_.insert(waiting_.end(), finals.begin(), finals.end());
       break;
     case UpdateWay::keep:
     case UpdateWay::deferred:
-      for (const Final& final : finals) left_pieces_ += static_cast<std::size_t>(final.of.pieces);
+      record_updates(finals, {}, Which::others);
+      for (const Final& final : finals) {
+        if (final.of.gradient != PieceId::none) left_pieces_ += static_cast<std::size_t>(final.of.pieces);
+      }
       break;
   }
 }
@@ -169,8 +175,8 @@ void UpdateRecorder::record_updates(const std::vector<Final>& finals, Operand fa
   PieceUpdates updates(recorder_, model_, factor, scalars_);
   for (const Final& final : finals) {
     for (std::int32_t n = final.of.first_piece; n < final.of.first_piece + final.of.pieces; ++n) {
-      const bool early = is_speculated(nth_piece(model_.state(), final.of.weight, n));
-      if (which != Which::all && early != (which == Which::speculated)) continue;
+      const bool chosen = is_chosen(nth_piece(model_.state(), final.of.weight, n));
+      if (which != Which::all && chosen != (which == Which::chosen)) continue;
       updates.record(final.of, n, final.grad);
       ++updated_pieces_;
     }
@@ -180,13 +186,14 @@ void UpdateRecorder::record_updates(const std::vector<Final>& finals, Operand fa
 UpdateRecorder::Result UpdateRecorder::finish() {
   recorder_.label({Phase::update, -1, -1, "norm", 0});
   const Clip clip = clip_factor(recorder_, max_norm_, norm_parts_);
-  record_updates(waiting_, clip.factor, way_ == UpdateWay::after ? Which::all : Which::waiting);
+  record_updates(waiting_, clip.factor, way_ == UpdateWay::after ? Which::all : Which::others);
   const auto trainable_pieces = static_cast<std::size_t>(
       std::count_if(model_.state().pieces().begin(), model_.state().pieces().end(),
                     [&](const Piece& piece) { return model_.state().tensor(piece.tensor).trainable; }));
-  const bool updates = way_ != UpdateWay::keep;
-  const bool leaves = way_ == UpdateWay::keep || way_ == UpdateWay::deferred;
-  SPILLWAY_CHECK(updated_pieces_ == (updates ? trainable_pieces : 0) && left_pieces_ == (leaves ? trainable_pieces : 0),
+  const auto chosen_pieces = static_cast<std::size_t>(std::count(chosen_.begin(), chosen_.end(), true));
+  const std::size_t left_pieces = leaves_updates() ? chosen_pieces : 0;
+  const std::size_t updated_pieces = trainable_pieces - (way_ == UpdateWay::keep ? left_pieces : 0);
+  SPILLWAY_CHECK(updated_pieces_ == updated_pieces && left_pieces_ == left_pieces,
                  "{} of {} pieces are updated, {} left for later", updated_pieces_, trainable_pieces, left_pieces_);
   return {clip.norm, clip.factor, std::move(kept_)};
 }

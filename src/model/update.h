@@ -13,8 +13,8 @@ namespace spillway {
 enum class UpdateWay : std::uint8_t {
   during,       // each part during backward, as soon as its gradients are complete. Does not clip
   after,        // after the norm of all gradients is known
-  keep,         // not at all: gradients are kept for a later update
-  deferred,     // each part before its forward, from the gradients kept by the step before; then as `keep`
+  keep,         // gradients of some pieces, or of all, are kept for a later update; the others as `during`
+  deferred,     // these before their part's forward, from the gradients kept by the step before; then as `keep`
   speculative,  // as `during`, with gradients kept, so that a step that clips can be taken back and updated again
 };
 std::string_view name_of(UpdateWay way);  // "during", …
@@ -28,18 +28,21 @@ struct KeptGradient {
   Label part;  // where the weight is used first
 };
 
-// By PieceId of weights: those that a speculative step updates before the norm is known.
+// By PieceId of weights.
 using PieceSet = std::vector<bool>;
 
 class UpdateRecorder {
  public:
-  // Records the inputs. `kept` (deferred) are the gradients of the step before; `speculated` is for a speculative step.
-  UpdateRecorder(Recorder& recorder, const Model& model, UpdateWay way, std::vector<KeptGradient> kept = {},
-                 PieceSet speculated = {});
+  // Records the inputs. `chosen`: what a speculative step updates before the norm is known, and what one that keeps
+  // gradients leaves to the next step: all, or, where nothing clips, some. `kept` (deferred) are the gradients of the
+  // step before.
+  UpdateRecorder(Recorder& recorder, const Model& model, UpdateWay way, PieceSet chosen = {},
+                 std::vector<KeptGradient> kept = {});
 
-  Operand scalars() const { return scalars_; }    // input f32 (1, 9)
-  Operand max_norm() const { return max_norm_; }  // input f32 (1, 1)
-  Operand factor() const { return factor_; }      // deferred: input f32 (1, 1), of the step before
+  Operand scalars() const { return scalars_; }                // input f32 (1, 9)
+  Operand max_norm() const { return max_norm_; }              // input f32 (1, 1)
+  Operand scalars_before() const { return scalars_before_; }  // deferred: input f32 (1, 9), of the step before
+  Operand factor_before() const { return factor_before_; }    // deferred: input f32 (1, 1), of the step before
 
   // The forward of this part follows.
   void part_begins(const Label& part);
@@ -60,22 +63,24 @@ class UpdateRecorder {
     KeptGradient of;  // its `gradient` none when it is not kept
     Operand grad;
   };
-  enum class Which : std::uint8_t { all, speculated, waiting };
+  enum class Which : std::uint8_t { all, chosen, others };
 
   PieceId keeps(const Operand& state) const;
   Final finalize(const Operand& state, const Label& part);
   void record_norm(const Final& final);
   void record_updates(const std::vector<Final>& finals, Operand factor, Which which);
-  bool is_speculated(PieceId weight) const { return !speculated_.empty() && speculated_[index_of(weight)]; }
+  bool is_chosen(PieceId weight) const { return !chosen_.empty() && chosen_[index_of(weight)]; }
+  bool leaves_updates() const { return way_ == UpdateWay::keep || way_ == UpdateWay::deferred; }
 
   Recorder& recorder_;
   const Model& model_;
   UpdateWay way_;
+  PieceSet chosen_;
   std::vector<KeptGradient> kept_before_;
-  PieceSet speculated_;
   Operand scalars_;
   Operand max_norm_;
-  Operand factor_;
+  Operand scalars_before_;
+  Operand factor_before_;
   std::vector<Final> waiting_;  // for the clip factor
   std::vector<KeptGradient> kept_;
   std::size_t updated_pieces_ = 0;

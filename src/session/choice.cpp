@@ -44,4 +44,10 @@ std::optional<Policy> forced_policy(const TrainOptions& options) {
   return std::nullopt;
 }
 
+std::optional<std::int32_t> forced_deferral(const TrainOptions& options, std::int64_t layers) {
+  if (options.max_grad_norm > 0 || options.save_steps == 1) return 0;
+  if (options.deferred_layers < 0) return std::nullopt;
+  return static_cast<std::int32_t>(std::min(options.deferred_layers, layers));
+}
+
 }  // namespace spillway

@@ -18,6 +18,7 @@ struct WorkChoice {
   WorkOrder order = WorkOrder::by_layer;
   Recompute recompute = {};
   Policy policy = Policy::automatic;
+  std::int32_t deferred_layers = 0;  // whose update waits for their next forward, so that the disk has work then too
   double pinned = 0;  // share of the pages beyond the smallest budget that is kept for state computing would wait for
 
   bool operator==(const WorkChoice&) const = default;
@@ -46,6 +47,7 @@ struct WorkLimits {
   std::optional<WorkOrder> order = {};
   std::optional<Recompute> recompute = {};
   std::optional<Policy> policy = {};
+  std::optional<std::int32_t> deferred_layers = {};
 };
 
 struct WorkTried {
@@ -71,5 +73,8 @@ WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(c
 std::optional<Recompute> forced_recompute(const TrainOptions& options, std::int64_t layers);
 std::optional<WorkOrder> forced_order(const TrainOptions& options);
 std::optional<Policy> forced_policy(const TrainOptions& options);
+// Layers whose update waits, as `deferred_layers` asks; 0 where steps clip, which has ways of its own, or where each
+// is to commit; nothing for auto. Throws UserError.
+std::optional<std::int32_t> forced_deferral(const TrainOptions& options, std::int64_t layers);
 
 }  // namespace spillway

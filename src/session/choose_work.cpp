@@ -23,16 +23,18 @@ class Search {
 
   WorkChosen run() {
     const WorkChoice first{limits_.order.value_or(WorkOrder::by_layer), limits_.recompute.value_or(Recompute{}),
-                           limits_.policy.value_or(Policy::automatic)};
+                           limits_.policy.value_or(Policy::automatic), limits_.deferred_layers.value_or(0)};
     try_one(first);
     if (is_good_enough(chosen_.score)) return finish();
     std::vector<WorkOrder> orders{first.order};
     if (!limits_.order && limits_.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
     for (const WorkOrder order : orders) {
+      WorkChoice choice = first;
+      choice.order = order;
       if (limits_.recompute) {
-        try_one({order, *limits_.recompute, first.policy});
+        try_one(choice);
       } else {
-        try_kinds({order, {}, first.policy});
+        try_kinds(choice);
       }
     }
     if (!limits_.policy) {
@@ -40,6 +42,8 @@ class Search {
       try_policies(chosen_.choice);
       try_pins(chosen_.choice);
     }
+    if (!limits_.deferred_layers) try_deferrals(chosen_.choice);
+    if (!limits_.policy && chosen_.choice.deferred_layers > 0) try_pins(chosen_.choice);
     return finish();
   }
 
@@ -96,6 +100,13 @@ class Search {
     for (const Policy policy : {Policy::lifetime, Policy::lru, Policy::everything_on_disk}) {
       choice.policy = policy;
       try_one(choice);
+    }
+  }
+
+  void try_deferrals(WorkChoice choice) {
+    for (const std::int32_t quarters : {1, 2, 3, 4}) {
+      choice.deferred_layers = layers() * quarters / 4;
+      if (choice.deferred_layers > 0) try_one(choice);
     }
   }
 
@@ -157,6 +168,10 @@ std::string describe(const WorkChoice& choice) {
   const int layers = choice.recompute.layers;
   if (choice.recompute.kind != RecomputeKind::none && layers > 0) {
     text += fmt::format(", recompute {} in {} layer{}", name_of(choice.recompute.kind), layers, layers == 1 ? "" : "s");
+  }
+  if (choice.deferred_layers > 0) {
+    text += fmt::format(", updates of {} layer{} before their next forward", choice.deferred_layers,
+                        choice.deferred_layers == 1 ? "" : "s");
   }
   if (choice.pinned > 0) text += fmt::format(", {:.0f}% kept for state that would be waited for", 100 * choice.pinned);
   if (choice.policy != Policy::automatic) text += fmt::format(", policy {}", name_of(choice.policy));

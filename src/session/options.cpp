@@ -164,6 +164,9 @@ std::vector<Option> options_of(TrainOptions& o) {
                   &o.recompute});
   rows.push_back({"order", machine_group, "micro-batches by layer or one after the other: auto, layer or micro-batch",
                   &o.order, one_of({"auto", "layer", "micro-batch"})});
+  rows.push_back({"deferred_layers", machine_group,
+                  "layers whose update waits for their next forward, where steps do not clip; -1: by what is faster",
+                  &o.deferred_layers, at_least(-1)});
   rows.push_back({"max_disk_writes_per_day", machine_group,
                   "write less to disk where that can be, recomputing instead, as 300GiB; 0: as fast as can be",
                   &o.max_disk_writes_per_day, at_least(0), OptionUnit::bytes});

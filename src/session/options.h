@@ -65,6 +65,7 @@ struct TrainOptions {
   std::string machine;                   // file of rates to plan with; empty: those of this machine
   std::string recompute = "auto";
   std::string order = "auto";
+  std::int64_t deferred_layers = -1;  // whose update waits for their next forward, where steps do not clip; -1: chosen
   std::int64_t max_disk_writes_per_day = 0;  // bytes; 0: any
 
   // Hidden from the help: for experiments and hostile-world tests. None but tile_elements changes a number of the

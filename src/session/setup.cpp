@@ -100,6 +100,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   limits.order = forced_order(given);
   limits.recompute = forced_recompute(given, limits.layers);
   limits.policy = forced_policy(given);
+  limits.deferred_layers = forced_deferral(given, limits.layers);
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;
   std::int64_t min_device_bytes = 0;
@@ -152,7 +153,9 @@ void TrainingSetup::plan_work(const WorkChoice& choice) {
   shape.recompute = choice.recompute;
   choices.policy = choice.policy;
   choices.pinned.clear();
-  const std::vector<UpdateWay> usual{options.max_grad_norm > 0 ? UpdateWay::after : UpdateWay::during};
+  deferred_layers_ = choice.deferred_layers;
+  const UpdateWay unclipped = deferred_layers_ > 0 ? UpdateWay::deferred : UpdateWay::during;
+  const std::vector<UpdateWay> usual{options.max_grad_norm > 0 ? UpdateWay::after : unclipped};
   plan_ways(usual);
   if (choice.pinned == 0 || !planned.fits()) return;
   choices.pinned = pieces_to_pin(choice.pinned);
@@ -272,8 +275,12 @@ bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
 }
 
 void TrainingSetup::plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
-  steps = record_steps(model, shape, ways, speculated);
+  steps = record_steps(model, shape, ways, speculated, deferred_weights());
   plan_steps();
+}
+
+PieceSet TrainingSetup::deferred_weights() const {
+  return deferred_layers_ > 0 ? weights_of_layers(model, deferred_layers_) : all_weights(model.state());
 }
 
 PlanLinks TrainingSetup::links() const {

@@ -61,10 +61,12 @@ class TrainingSetup {
   void choose_way();
   bool plan_ways(const std::vector<UpdateWay>& ways);
   void plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated);
+  PieceSet deferred_weights() const;
   void plan_steps();
   PlanLinks links() const;
   void plan_commits();
 
+  std::int32_t deferred_layers_ = 0;     // 0: a deferred step defers all
   std::int64_t extra_commit_bytes_ = 0;  // what a commit writes beyond a step that does not commit
 };
 

@@ -101,8 +101,8 @@ std::int32_t StepPrograms::index_of_step(UpdateWay way) const {
   return found == steps.end() ? -1 : static_cast<std::int32_t>(found - steps.begin());
 }
 
-StepPrograms record_steps(Model& model, StepShape shape, const std::vector<UpdateWay>& ways,
-                          const PieceSet& speculated) {
+StepPrograms record_steps(Model& model, StepShape shape, const std::vector<UpdateWay>& ways, const PieceSet& speculated,
+                          const PieceSet& deferred) {
   StepPrograms out;
   for (const UpdateWay way : ways) {
     shape.way = way;
@@ -110,14 +110,14 @@ StepPrograms record_steps(Model& model, StepShape shape, const std::vector<Updat
       model.keep_gradients();
       out.speculated = speculated;
       out.speculated.resize(model.state().pieces().size(), false);
-      out.steps.push_back(record_training(model, shape, {}, out.speculated));
+      out.steps.push_back(record_training(model, shape, out.speculated));
       out.redo = record_update(model, out.steps.back().kept, out.speculated);
     } else if (way == UpdateWay::deferred) {
       model.keep_gradients();
       shape.way = UpdateWay::keep;
-      TrainingProgram keep = record_training(model, shape);
+      TrainingProgram keep = record_training(model, shape, deferred);
       shape.way = UpdateWay::deferred;
-      out.steps.push_back(record_training(model, shape, keep.kept));
+      out.steps.push_back(record_training(model, shape, deferred, keep.kept));
       out.flush = record_update(model, keep.kept);
       out.steps.push_back(std::move(keep));
     } else {
@@ -131,6 +131,18 @@ PieceSet all_weights(const State& state) {
   PieceSet all(state.pieces().size(), false);
   for (std::size_t p = 0; p < all.size(); ++p) all[p] = is_weight(state, p);
   return all;
+}
+
+PieceSet weights_of_layers(const Model& model, std::int32_t layers) {
+  const State& state = model.state();
+  const std::int64_t all = model.config().num_hidden_layers;
+  PieceSet chosen(state.pieces().size(), false);
+  for (std::size_t p = 0; p < chosen.size(); ++p) {
+    if (!is_weight(state, p)) continue;
+    const std::int64_t layer = model.parameters()[model.parameter_of(state.pieces()[p].tensor)].layer;
+    chosen[p] = layer >= 0 && (layer + 1) * layers / all > layer * layers / all;
+  }
+  return chosen;
 }
 
 bool close_over_bundles(PieceSet& speculated, const Model& model, const Layout& layout) {

@@ -32,12 +32,15 @@ struct StepPrograms {
 };
 
 // `ways`: during, after, speculative, deferred; the first is the usual one. A speculative step, and a deferred one,
-// change the model's State: gradients are kept.
-StepPrograms record_steps(Model& model, StepShape shape, const std::vector<UpdateWay>& ways,
-                          const PieceSet& speculated);
+// change the model's State: gradients are kept. `deferred`: what a deferred step leaves to the next one.
+StepPrograms record_steps(Model& model, StepShape shape, const std::vector<UpdateWay>& ways, const PieceSet& speculated,
+                          const PieceSet& deferred);
 
 // Every trainable piece.
 PieceSet all_weights(const State& state);
+
+// Those of some layers, spread evenly over the model.
+PieceSet weights_of_layers(const Model& model, std::int32_t layers);
 
 // A speculative step is taken back bundle by bundle, so pieces whose state shares a bundle are updated on the same side
 // of the norm. Removes from `speculated` all pieces that are bound to one outside; returns whether any was.

@@ -76,8 +76,11 @@ StepRunner::Outcome StepRunner::run(const Step& step) {
   outcome.targets =
       feeds_[static_cast<std::size_t>(program)].fill(step.first_sequence, step.first_sequence + sequences());
   set_input(executor_, program, recorded.scale, static_cast<float>(1.0 / static_cast<double>(outcome.targets)));
-  set_scalars(executor_, program, recorded.adamw, pending_ ? pending_->scalars : step.scalars);
-  if (pending_) set_input(executor_, program, recorded.factor_before, pending_->factor);
+  set_scalars(executor_, program, recorded.adamw, step.scalars);
+  if (pending_) {
+    set_scalars(executor_, program, recorded.adamw_before, pending_->scalars);
+    set_input(executor_, program, recorded.factor_before, pending_->factor);
+  }
   if (outcome.way == UpdateWay::speculative) {
     executor_.speculate(speculated_);
   } else {

@@ -376,7 +376,7 @@ class TrainingRun {
     record.loss = static_cast<float>(outcome.loss);
     record.grad_norm = static_cast<float>(outcome.norm);
     record.clipped = outcome.clipped;
-    if (outcome.way != UpdateWay::during) record.clip = outcome.taken_back ? "reverted" : name_of(outcome.way);
+    if (options_.max_grad_norm > 0) record.clip = outcome.taken_back ? "reverted" : name_of(outcome.way);
     record.learning_rate = rate;
     record.tokens = outcome.targets;
     record.step_seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();

@@ -1,5 +1,6 @@
 // The three exact ways of clipping give the same bits, whether steps clip or not, at any budget: losses, norms,
-// evaluations in between and what is written at the end. The whole table is for runs by hand:
+// evaluations in between and what is written at the end; and so do updates of some layers that wait for the next
+// forward where nothing clips. The whole table is for runs by hand:
 // --gtest_also_run_disabled_tests.
 #include <gtest/gtest.h>
 
@@ -232,6 +233,46 @@ TEST_F(ClipModes, GoOnFromACommitOfAnyWay) {
     EXPECT_EQ(second.steps.back().grad_norm, expected_.norms.back());
     EXPECT_TRUE(bytes_of(std::filesystem::path(options.output_dir) / "model.safetensors") == expected_.weights);
   }
+}
+
+// Each of two layers, or both, updated before its next forward, the rest during backward.
+TEST_F(ClipModes, AgreeWithUpdatesOfSomeLayersDeferred) {
+  for (const Case& test : {llama_bf16(), gpt2_f32()}) {
+    SCOPED_TRACE(test.name);
+    use(test);
+    options_.deferred_layers = 0;
+    expect(0);
+    for (const std::int64_t layers : {1, 2}) {
+      options_.deferred_layers = layers;
+      EXPECT_NE(run_plan(options_).work.find("before their next forward"), std::string::npos);
+      for (const std::int64_t quarters : {1, 3}) EXPECT_EQ(same_bits("auto", quarters)[""], total_steps);
+    }
+  }
+}
+
+TEST_F(ClipModes, GoOnFromACommitWithUpdatesOfALayerDeferred) {
+  use(gpt2_bf16());
+  options_.eval_data.clear();
+  options_.eval_steps = 0;
+  options_.deferred_layers = 0;
+  expect(0);
+  options_.deferred_layers = 1;
+  options_.save_steps = 2;
+  const PlanReport report = run_plan(options_);
+  options_.memory_bytes = report.min_memory_bytes + (report.in_memory_bytes - report.min_memory_bytes) / 2;
+  options_.output_dir = (scratch_ / "first").string();
+  const std::filesystem::path copy = scratch_ / "copy";
+  CopyAfter first(options_.output_dir, copy, total_steps - 1);
+  run_train(options_, first);
+  EXPECT_TRUE(bytes_of(std::filesystem::path(options_.output_dir) / "model.safetensors") == expected_.weights);
+  std::filesystem::remove_all(options_.output_dir);
+  std::filesystem::rename(copy, options_.output_dir);
+  options_.deferred_layers = 2;
+  RecordingObserver second;
+  run_train(options_, second);
+  EXPECT_EQ(second.steps.front().step, 3);
+  EXPECT_EQ(second.steps.back().grad_norm, expected_.norms.back());
+  EXPECT_TRUE(bytes_of(std::filesystem::path(options_.output_dir) / "model.safetensors") == expected_.weights);
 }
 
 TEST_P(ClipModes, DISABLED_AgreeAtEveryBudgetAndLimit) {
