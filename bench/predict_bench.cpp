@@ -5,7 +5,7 @@
 // what the cache has, after the first round from the runs before.
 //   predict_bench [settings=model:micro_batches:share,…] [rounds=2] [steps=4] [clip=0] [tokens=512] [probe=1]
 //     [detail=0] [dir=bench-data]
-// Models: presets, and llama-30m. With detail=N the N instructions at which a replayed step departs most from the
+// With detail=N the N instructions at which a replayed step departs most from the
 // measured one, and what ops took by kind.
 #include <unistd.h>
 
@@ -60,24 +60,8 @@ std::vector<Setting> settings_of(const std::string& list) {
   return all;
 }
 
-void make_small_llama(const std::filesystem::path& folder) {
-  if (std::filesystem::exists(folder)) return;
-  InitOptions init;
-  init.tokenizer = "bytes";
-  init.output = folder.string();
-  init.arch = "llama";
-  init.hidden_size = 512;
-  init.intermediate_size = 1408;
-  init.num_hidden_layers = 8;
-  init.num_attention_heads = 8;
-  init.num_key_value_heads = 4;
-  run_init(init);
-}
-
 TrainOptions options_of(const Settings& settings, const Setting& setting) {
   const std::filesystem::path dir = settings.text("dir", "bench-data");
-  std::filesystem::create_directories(dir);
-  if (setting.model == "llama-30m") make_small_llama(dir / setting.model);
   TrainOptions options = random_training(settings, dir, setting.model);
   options.max_seq_len = settings.integer("tokens", 512);
   options.max_steps = settings.integer("steps", 4);

@@ -1,9 +1,14 @@
-// tokens/s of training from random weights, in memory and at a share of that memory, alternated in one run with the
-// machine's own limits beside each round.
-//   train_bench [preset=gpt2-124m] [micro_batches=4] [share=0.25] [rounds=5] [steps=3] [clip=0] [clip_mode=auto]
-//     [dtype=auto] [overlap=1] [dir=bench-data]
+// tokens/s of training from random weights under several budgets and ways of clipping against the same in memory,
+// alternated in one run, with the machine's own limits beside each round.
+//   train_bench [preset=gpt2-124m] [micro_batches=4] [settings=0.25,0.12] [rounds=5] [steps=3] [dtype=auto]
+//     [overlap=1] [dir=bench-data]
+// A setting is a share of the memory in which nothing moves, then max_grad_norm, clip_mode and deferred_layers, as far
+// as they are not the defaults: 0.25, 0.25:1e9:speculative, 0.25:1e-3:deferred, 0.25:0:auto:6. All are compared with
+// training in memory without clipping.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,43 +20,89 @@
 namespace spillway::bench {
 namespace {
 
+std::vector<std::string> items(const std::string& list, char separator) {
+  std::vector<std::string> all;
+  std::stringstream text(list);
+  for (std::string item; std::getline(text, item, separator);) all.push_back(item);
+  return all;
+}
+
+struct Tried {
+  std::string text;
+  TrainOptions options;
+  std::vector<double> rates;   // tokens/s
+  std::vector<double> ratios;  // to the same round in memory
+  std::vector<double> shares;  // of what compute, as in memory, or the disk allows
+  std::vector<double> disk_uses;
+};
+
+std::vector<Tried> tried_of(const Settings& settings, const TrainOptions& options, std::int64_t in_memory_bytes) {
+  std::vector<Tried> all;
+  for (const std::string& text : items(settings.text("settings", "0.25,0.12"), ',')) {
+    const std::vector<std::string> parts = items(text, ':');
+    Tried tried{text, options, {}, {}, {}, {}};
+    tried.options.memory_bytes =
+        static_cast<std::int64_t>(std::stod(parts.at(0)) * static_cast<double>(in_memory_bytes));
+    if (parts.size() > 1) tried.options.max_grad_norm = std::stod(parts[1]);
+    if (parts.size() > 2) tried.options.clip_mode = parts[2];
+    if (parts.size() > 3) tried.options.deferred_layers = std::stoll(parts[3]);
+    all.push_back(std::move(tried));
+  }
+  return all;
+}
+
+struct Limits {
+  double matrix = 0;
+  double product = 0;
+  double memory = 0;
+  double disk = 0;
+};
+
+Limits limits_of(const std::filesystem::path& dir) {
+  const int threads = static_cast<int>(std::thread::hardware_concurrency());
+  return {matrix_rate_bf16(threads), product_rate_bf16(threads), memory_bandwidth(threads),
+          disk_mixed_bandwidth(dir, gib)};
+}
+
 int bench(const Settings& settings) {
   const std::filesystem::path dir = settings.text("dir", "bench-data");
   const std::string preset = settings.text("preset", "gpt2-124m");
-  const double share = settings.real("share", 0.25);
   const TrainOptions options = random_training(settings, dir, preset);
   const PlanReport plan = run_plan(options);
-  const auto quarter = static_cast<std::int64_t>(share * static_cast<double>(plan.in_memory_bytes));
-  const int threads = static_cast<int>(std::thread::hardware_concurrency());
-  std::printf("%s, %ld tokens a step, %s; in memory from %s, smallest %s, tried at %s\n", preset.c_str(),
-              static_cast<long>(plan.tokens_per_step), plan.dtype.c_str(), format_bytes(plan.in_memory_bytes).c_str(),
-              format_bytes(plan.min_memory_bytes).c_str(), format_bytes(quarter).c_str());
-  std::printf("%-6s %12s %12s %7s %12s %12s %12s %12s %12s\n", "round", "in memory", "at share", "ratio",
-              "disk B/s used", "matrix", "product", "memory B/s", "disk B/s");
-  std::vector<double> wide_rates, tight_rates, ratios, matrix_rates, disk_rates;
-  const double flops_per_token = 6.0 * static_cast<double>(plan.parameters);
+  std::vector<Tried> all = tried_of(settings, options, plan.in_memory_bytes);
+  const auto tokens = static_cast<double>(plan.tokens_per_step);
+  std::printf("%s, %.0f tokens a step, %s; in memory from %s, smallest %s\n", preset.c_str(), tokens,
+              plan.dtype.c_str(), format_bytes(plan.in_memory_bytes).c_str(),
+              format_bytes(plan.min_memory_bytes).c_str());
+  std::vector<double> wide_rates, matrix_rates;
   for (std::int64_t round = 0; round < settings.integer("rounds", 5); ++round) {
-    const double matrix = matrix_rate_bf16(threads);
-    const double product = product_rate_bf16(threads);
-    const double memory = memory_bandwidth(threads);
-    const double disk = disk_mixed_bandwidth(dir, gib);
-    const StepRates wide = run_steps(options, plan.in_memory_bytes);
-    const StepRates tight = run_steps(options, quarter);
-    const double used = tight.disk_bytes * tight.tokens_per_second / static_cast<double>(plan.tokens_per_step);
-    std::printf("%-6ld %12.1f %12.1f %7.3f %12.3g %12.3g %12.3g %12.3g %12.3g\n", static_cast<long>(round),
-                wide.tokens_per_second, tight.tokens_per_second, tight.tokens_per_second / wide.tokens_per_second, used,
-                matrix, product, memory, disk);
-    std::fflush(stdout);
-    wide_rates.push_back(wide.tokens_per_second);
-    tight_rates.push_back(tight.tokens_per_second);
-    ratios.push_back(tight.tokens_per_second / wide.tokens_per_second);
-    matrix_rates.push_back(matrix);
+    const Limits limits = limits_of(dir);
+    std::printf("round %ld: matrix %.3g, product %.3g FLOP/s; memory %.3g, disk %.3g B/s\n", static_cast<long>(round),
+                limits.matrix, limits.product, limits.memory, limits.disk);
+    const double wide = run_steps(options, plan.in_memory_bytes).tokens_per_second;
+    std::printf("  %-26s %10.1f tokens/s\n", "in memory", wide);
+    wide_rates.push_back(wide);
+    matrix_rates.push_back(limits.matrix);
+    for (Tried& tried : all) {
+      const StepRates rates = run_steps(tried.options, tried.options.memory_bytes);
+      const double bound_seconds = std::max(tokens / wide, rates.disk_bytes / limits.disk);
+      tried.rates.push_back(rates.tokens_per_second);
+      tried.ratios.push_back(rates.tokens_per_second / wide);
+      tried.shares.push_back(bound_seconds * rates.tokens_per_second / tokens);
+      tried.disk_uses.push_back(rates.disk_bytes * rates.tokens_per_second / tokens);
+      std::printf("  %-26s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B a step, %.3g B/s\n",
+                  tried.text.c_str(), tried.rates.back(), tried.ratios.back(), tried.shares.back(), rates.disk_bytes,
+                  tried.disk_uses.back());
+      std::fflush(stdout);
+    }
   }
-  std::printf(
-      "median: in memory %.1f tokens/s (%.0f%% of the matrix rate by 6 x parameters), at %.0f%% %.1f tokens/s, "
-      "ratio %.3f\n",
-      median(wide_rates), 100 * median(wide_rates) * flops_per_token / median(matrix_rates), 100 * share,
-      median(tight_rates), median(ratios));
+  std::printf("medians: in memory %.1f tokens/s, %.0f%% of the matrix rate by 6 x parameters\n", median(wide_rates),
+              100 * median(wide_rates) * 6.0 * static_cast<double>(plan.parameters) / median(matrix_rates));
+  for (const Tried& tried : all) {
+    std::printf("  %-26s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B/s, budget %s\n",
+                tried.text.c_str(), median(tried.rates), median(tried.ratios), median(tried.shares),
+                median(tried.disk_uses), format_bytes(tried.options.memory_bytes).c_str());
+  }
   return 0;
 }
 

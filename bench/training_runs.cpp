@@ -33,6 +33,32 @@ void write_tokens(const std::filesystem::path& path) {
   }
 }
 
+// A preset, or a llama shape of a size between them.
+InitOptions shape_of(const std::string& name) {
+  InitOptions init;
+  init.tokenizer = "bytes";
+  if (name == "llama-30m") {
+    init.arch = "llama";
+    init.hidden_size = 512;
+    init.intermediate_size = 1408;
+    init.num_hidden_layers = 8;
+    init.num_attention_heads = 8;
+    init.num_key_value_heads = 4;
+  } else if (name == "llama-0.3b") {  // 316 M parameters, the head tied
+    init.arch = "llama";
+    init.vocab_size = 32000;
+    init.hidden_size = 1024;
+    init.intermediate_size = 2816;
+    init.num_hidden_layers = 24;
+    init.num_attention_heads = 16;
+    init.num_key_value_heads = 8;
+    init.tie_word_embeddings = "true";
+  } else {
+    init.preset = name;
+  }
+  return init;
+}
+
 }  // namespace
 
 double median(std::vector<double> values) {
@@ -56,12 +82,10 @@ double Settings::real(const std::string& key, double otherwise) const {
   return given_.contains(key) ? std::stod(given_.at(key)) : otherwise;
 }
 
-TrainOptions random_training(const Settings& settings, const std::filesystem::path& dir, const std::string& preset) {
+TrainOptions random_training(const Settings& settings, const std::filesystem::path& dir, const std::string& model) {
   std::filesystem::create_directories(dir);
-  InitOptions init;
-  init.preset = preset;
-  init.tokenizer = "bytes";
-  init.output = (dir / preset).string();
+  InitOptions init = shape_of(model);
+  init.output = (dir / model).string();
   if (!std::filesystem::exists(init.output)) run_init(init);
   write_tokens(dir / "tokens.npy");
   TrainOptions options;

@@ -25,9 +25,9 @@ class Settings {
   std::map<std::string, std::string> given_;
 };
 
-// Options of runs of `preset`, whose folder and tokens are made in `dir` if need be. One sequence of 1,024 tokens a
-// micro-batch; settings micro_batches, steps, clip and dtype.
-TrainOptions random_training(const Settings& settings, const std::filesystem::path& dir, const std::string& preset);
+// Options of runs of `model`, a preset, llama-30m or llama-0.3b, whose folder and tokens are made in `dir` if need be.
+// One sequence of 1,024 tokens a micro-batch; settings micro_batches, steps, clip and dtype.
+TrainOptions random_training(const Settings& settings, const std::filesystem::path& dir, const std::string& model);
 
 struct StepRates {
   double tokens_per_second = 0;  // median over steps, the first, which warms up, left out
