@@ -1,9 +1,8 @@
 #include <chrono>
 #include <cmath>
-#include <cstring>
 
 #include "session/data.h"
-#include "session/feed.h"
+#include "session/evaluation.h"
 #include "session/inference.h"
 #include "session/session.h"
 
@@ -27,18 +26,11 @@ EvalReport run_eval(const EvalOptions& options) {
   const StepShape shape{std::min(options.per_device_eval_batch_size, end), length, 1};
   const EvaluationProgram program = record_evaluation(model.model, shape);
   model.open({&program.program});
-  set_frequencies(*model.executor, 0, program.inverse_frequencies, config);
-  set_input(*model.executor, 0, program.scale, 1.0F);
-  BatchFeed feed(*model.executor, 0, program.micro_batches, shape, windows);
+  Evaluation evaluation(*model.executor, 0, program, shape, windows, config);
+  const Evaluation::Sum sum = evaluation.run(model.planned.plans.front(), end);
   EvalReport report;
-  for (std::int64_t at = 0; at < end; at += feed.sequences()) {
-    report.tokens += feed.fill(at, end);
-    model.run(0);
-    double sum = 0;
-    std::memcpy(&sum, model.executor->host_value(0, program.loss), sizeof sum);
-    report.loss += sum;
-  }
-  report.loss /= static_cast<double>(report.tokens);
+  report.tokens = sum.targets;
+  report.loss = sum.mean();
   report.perplexity = std::exp(report.loss);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.notes = model.notes;

@@ -1,29 +1,27 @@
-#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <filesystem>
 #include <numeric>
+#include <optional>
+#include <string>
 
-#include "base/bytes.h"
 #include "base/error.h"
 #include "device/memory_info.h"
 #include "formats/atomic_file.h"
-#include "formats/machine_file.h"
 #include "ops/adamw/adamw.h"
 #include "ops/matmul/matmul.h"
-#include "probe/probe.h"
 #include "session/checkpoints.h"
-#include "session/data.h"
-#include "session/feed.h"
+#include "session/evaluation.h"
 #include "session/known_machine.h"
+#include "session/output_checks.h"
 #include "session/refined_rates.h"
 #include "session/run_catalog.h"
 #include "session/run_control.h"
+#include "session/run_description.h"
 #include "session/session.h"
 #include "session/setup.h"
 #include "session/step_runner.h"
-#include "sim/op_rates.h"
-#include "store/checksum.h"
+#include "session/training_data.h"
 #include "telemetry/metrics.h"
 #include "telemetry/metrics_endpoint.h"
 #include "telemetry/observer_list.h"
@@ -36,12 +34,6 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::int64_t warm_steps = 3;  // caches are warm and lanes overlap
-
-std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, std::int64_t sequences) {
-  if (options.max_steps >= 0) return options.max_steps;
-  const double steps = options.num_train_epochs * static_cast<double>(windows) / static_cast<double>(sequences);
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(steps)));
-}
 
 // Thrown while a run loads and is asked to stop: it has made no step that could be lost.
 struct StoppedWhileLoading {};
@@ -72,8 +64,8 @@ class TrainingRun {
       read_data();
       return checkpoints_.tell_finished(identity(), total_steps_);
     }
-    require_trace_can_be_written();
-    require_output_space();
+    require_trace_can_be_written(options_);
+    require_output_space(setup_);
     watch_.open(watch_options());
     try {
       train(start);
@@ -101,7 +93,7 @@ class TrainingRun {
     keep_machine();
     open_events();
     watch_.end(RunPhase::load);
-    observer().started(summary());
+    observer().started(summary_of(setup_, total_steps_));
     watch_.begin(RunPhase::train);
     checkpoints_.start(*executor_);
     while (state_.step < total_steps_ && control_.stop == 0) {
@@ -157,51 +149,13 @@ class TrainingRun {
     return watch;
   }
 
-  // Asked before the run, since it is written when that has ended.
-  void require_trace_can_be_written() const {
-    if (options_.trace.empty()) return;
-    const std::filesystem::path folder = std::filesystem::absolute(file_to_replace(options_.trace)).parent_path();
-    std::error_code error;
-    if (!std::filesystem::is_directory(folder, error))
-      throw UserError("trace: {} is not a folder; create it, or name another", folder.string());
-  }
-
-  // For the model, and for one export where there are any.
-  void require_output_space() const {
-    std::int64_t bytes = setup_.folder.tensor_bytes();
-    if (options_.export_steps > 0)
-      bytes += export_bytes({setup_.model, nullptr, setup_.folder, setup_.files}, !options_.save_only_model);
-    require_space(options_.output_dir, bytes);
-  }
-
   void write_run_trace() {
     if (options_.trace.empty() || watch_.recorder() == nullptr) return;
     write_trace_file(options_.trace, watch_.catalog(), events_of(*watch_.recorder()),
                      {"spillway train " + options_.output_dir + ", measured", options_.trace_steps});
   }
 
-  // What this run is; where it stands follows.
-  RunState identity() const {
-    RunState state;
-    state.model = facts_of(setup_.config.model);
-    TrainOptions effective = options_;
-    effective.dtype = name_of(setup_.choices.dtype);
-    effective.max_seq_len = setup_.sequence_length;
-    effective.memory_bytes = setup_.choices.budget_bytes;
-    effective.threads = setup_.choices.threads;
-    // What is exported later is read from here, wherever that is asked from.
-    effective.model = plain_path(options_.model).string();
-    for (std::vector<std::string>* const files : {&effective.data, &effective.eval_data}) {
-      for (std::string& file : *files) file = plain_path(file).string();
-    }
-    state.options = texts_of_options(effective);
-    state.data_tokens = tokens_ ? tokens_->count() : 0;
-    state.data_hash = tokens_ ? fmt::format("{:016x}", tokens_->hash()) : "";
-    state.numeric_key = numeric_key();
-    const std::string text = dump(plan(0), setup_.planned.layout, setup_.steps.usual().program);
-    state.plan_hash = fmt::format("{:016x}", checksum_of(std::as_bytes(std::span(text))));
-    return state;
-  }
+  RunState identity() const { return identity_of(setup_, data_->tokens()); }
 
   void save() {
     watch_.begin(RunPhase::save);
@@ -213,25 +167,14 @@ class TrainingRun {
   }
 
   void read_data() {
-    const auto read = [&](const std::vector<std::string>& files) {
-      return read_tokens(files, options_.model, setup_.config.model.vocab_size, options_.output_dir, setup_.notes,
-                         setup_.choices.budget_bytes, [this] { stop_loading_if_asked(); });
-    };
-    if (options_.max_steps != 0) {
-      tokens_ = read(options_.data);
-      windows_.emplace(*tokens_, setup_.sequence_length,
-                       Windows::Order{options_.shuffle, static_cast<std::uint64_t>(options_.seed)});
-    }
-    if (setup_.evaluation) {
-      eval_tokens_ = read(options_.eval_data);
-      eval_windows_.emplace(*eval_tokens_, setup_.sequence_length, Windows::Order{});
-    }
+    const auto between = [this] { stop_loading_if_asked(); };
+    data_.emplace(setup_, between);
+    total_steps_ = data_->total_steps();
     // Forward alone is about a third of a step's work.
     const auto sequences = static_cast<double>(setup_.shape.sequences * setup_.shape.micro_batches);
-    if (eval_windows_) watch_.expect_evaluation(static_cast<double>(eval_windows_->count()) / sequences / 3);
-    stop_loading_if_asked();
-    total_steps_ =
-        total_steps_of(options_, windows_ ? windows_->count() : 0, setup_.shape.sequences * setup_.shape.micro_batches);
+    if (const Windows* const windows = data_->eval_windows(); windows != nullptr)
+      watch_.expect_evaluation(static_cast<double>(windows->count()) / sequences / 3);
+    between();
   }
 
   void open_executor() {
@@ -249,18 +192,14 @@ class TrainingRun {
     execution.spill_shares = spill.shares;
     execution.slots = checkpoints_.prepare_slots(spill.shares);
     if (spill.depth > 0) execution.io.depth = static_cast<int>(spill.depth);
-    require_output_space();  // beside the slots
+    require_output_space(setup_);  // beside the slots
     execution.on_commit = [this](SlotSnapshot snapshot) { checkpoints_.reached(std::move(snapshot)); };
     execution.link = setup_.choices.link;
     execution.io.allow_uring = options_.allow_uring;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
     execution.recorder = watch_.recorder();
     execution.tags = bundle_tags(setup_.planned, setup_.model.state());
-    const std::vector<std::string> names = plan_names();
-    Catalog catalog =
-        catalog_of(setup_.planned, setup_.model.state(), std::vector<std::string_view>(names.begin(), names.end()));
-    predict_steps(catalog);
-    watch_.describe(std::move(catalog));
+    watch_.describe(catalog_of(setup_));
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
     observer().note(executor_->describe_io());
     if (const std::string device = executor_->describe_device(); !device.empty()) observer().note(device);
@@ -271,91 +210,24 @@ class TrainingRun {
     if (!checkpoints_.restore(*executor_, between))
       load_weights(*executor_, setup_.planned.layout, setup_.model, setup_.folder, setup_.files, between);
     between();
-    runner_.emplace(setup_, *executor_, windows_ ? &*windows_ : nullptr,
-                    [this](bool wanted) { checkpoints_.expect_commit(wanted); });
+    runner_.emplace(setup_, *executor_, data_->windows(), [this](bool wanted) { checkpoints_.expect_commit(wanted); });
     if (!setup_.evaluation) return;
-    const std::int32_t evaluation = setup_.evaluation_program();
-    set_frequencies(*executor_, evaluation, setup_.evaluation->inverse_frequencies, setup_.config.model);
-    set_input(*executor_, evaluation, setup_.evaluation->scale, 1.0F);
     StepShape one = setup_.shape;
     one.micro_batches = 1;
-    eval_feed_.emplace(*executor_, evaluation, setup_.evaluation->micro_batches, one, *eval_windows_);
+    evaluation_.emplace(*executor_, setup_.evaluation_program(), *setup_.evaluation, one, *data_->eval_windows(),
+                        setup_.config.model);
   }
 
   // Beside the metrics: what a report says of the machine.
   void keep_machine() {
-    const KnownMachine machine = recall_machine(options_.machine, setup_.choices, setup_.planned.layout.page_bytes);
-    MachineRates rates = machine.rates;
-    if (rates.identity == MachineIdentity{}) rates.identity = identify_machine();
-    rates.ops.clear();
     try {
-      write_file_atomically(std::filesystem::path(options_.output_dir) / run_machine_name, write_machine(rates));
+      write_run_machine(setup_);
     } catch (const DeviceError& error) {  // a report can do without
-      watch_.observer().note(error.what());
+      observer().note(error.what());
     }
-  }
-
-  std::vector<std::string> plan_names() const {
-    std::vector<std::string> names;
-    for (const std::string_view name : setup_.steps.names()) names.emplace_back(name);
-    if (setup_.evaluation) names.emplace_back("evaluate");
-    for (std::size_t p = names.size(); p < setup_.planned.plans.size(); ++p) {
-      names.push_back(names[static_cast<std::size_t>(setup_.planned.plans[p].program)] + " and commit");
-    }
-    return names;
-  }
-
-  // Where the machine's rates are known already; a run does not measure. A step that is taken back takes longer.
-  void predict_steps(Catalog& catalog) const {
-    const KnownMachine machine = recall_machine(options_.machine, setup_.choices, setup_.planned.layout.page_bytes);
-    for (std::size_t p = 0; p < setup_.planned.plans.size(); ++p) {
-      const Plan& step = setup_.planned.plans[p];
-      const auto s = static_cast<std::size_t>(step.program);
-      if (s >= setup_.steps.steps.size()) continue;
-      const Program& program = setup_.steps.steps[s].program;
-      const bool spills = step.traffic.read_bytes + step.traffic.write_bytes > 0;
-      if (options_.machine.empty() && !is_known(program, machine, spills)) continue;
-      const Timeline timeline = setup_.simulated(step, step_rates(program, machine.rates, machine.disk));
-      catalog.plans[p].predicted_seconds = timeline.seconds;
-      catalog.plans[p].lower_bound_seconds = timeline.lower_bound_seconds();
-    }
-  }
-
-  // Nothing that matters is assumed.
-  static bool is_known(const Program& program, const KnownMachine& machine, bool spills) {
-    if (spills && machine.disk.source == RateSource::predicted) return false;
-    const OpClasses ops = classes_of(program);
-    return std::none_of(ops.classes.begin(), ops.classes.end(), [&](const OpClass& what) {
-      return op_estimate(what, machine.rates).source == RateSource::roofline;
-    });
   }
 
   const Plan& plan(std::int32_t program) const { return setup_.planned.plans[static_cast<std::size_t>(program)]; }
-
-  RunSummary summary() const {
-    RunSummary summary;
-    summary.model = options_.model;
-    summary.output_dir = options_.output_dir;
-    summary.dtype = std::string(name_of(setup_.choices.dtype));
-    summary.parameters = setup_.model.parameter_count();
-    summary.total_steps = total_steps_;
-    summary.tokens_per_step = setup_.shape.tokens() * setup_.shape.micro_batches;
-    summary.threads = setup_.choices.threads;
-    summary.budget_bytes = setup_.choices.budget_bytes;
-    const Layout& layout = setup_.planned.layout;
-    for (std::int32_t b = 0; b < layout.state_bundles; ++b)
-      summary.state_bytes += layout.bundles[static_cast<std::size_t>(b)].bytes;
-    summary.spilled_bytes = summary.state_bytes;
-    const Plan& step = plan(0);
-    std::vector<bool> in_memory(layout.bundles.size(), false);
-    for (const StayId stay : step.entry.stays) in_memory[index_of(step.stays[index_of(stay)].bundle)] = true;
-    for (std::size_t b = 0; b < in_memory.size(); ++b)
-      summary.spilled_bytes -= in_memory[b] ? layout.bundles[b].bytes : 0;
-    if (summary.spilled_bytes > 0 || step.traffic.write_bytes > 0) {
-      summary.spill_dir = setup_.choices.spill_dirs.front().string();
-    }
-    return summary;
-  }
 
   StepRecord train_step(std::int64_t step) {
     const auto start = SteadyClock::now();
@@ -423,17 +295,11 @@ class TrainingRun {
   double evaluate() {
     runner_->flush();
     watch_.begin(RunPhase::evaluate);
-    const std::int32_t evaluation = setup_.evaluation_program();
-    if (!executor_->is_ready_for(plan(evaluation))) executor_->settle(plan(evaluation), plan(evaluation).entry);
-    double loss = 0;
-    std::int64_t targets = 0;
-    for (std::int64_t at = 0; at < eval_windows_->count(); at += eval_feed_->sequences()) {
-      targets += eval_feed_->fill(at, eval_windows_->count());
-      executor_->run(plan(evaluation));
-      loss += read_double(*executor_, evaluation, setup_.evaluation->loss);
-    }
+    const Plan& evaluation = plan(setup_.evaluation_program());
+    if (!executor_->is_ready_for(evaluation)) executor_->settle(evaluation, evaluation.entry);
+    const double loss = evaluation_->run(evaluation, data_->eval_windows()->count()).mean();
     watch_.end(RunPhase::evaluate);
-    return loss / static_cast<double>(targets);
+    return loss;
   }
 
   TrainingSetup& setup_;
@@ -442,14 +308,11 @@ class TrainingRun {
   RunControl& control_;
   RunCheckpoints checkpoints_;
   RunState state_;  // after the latest step
-  std::optional<TokenStore> tokens_;
-  std::optional<Windows> windows_;
-  std::optional<TokenStore> eval_tokens_;
-  std::optional<Windows> eval_windows_;
+  std::optional<TrainingData> data_;
   std::int64_t total_steps_ = 0;
   std::optional<Executor> executor_;
   std::optional<StepRunner> runner_;
-  std::optional<BatchFeed> eval_feed_;
+  std::optional<Evaluation> evaluation_;
   std::optional<TensorBoardFile> events_;
 };
 

@@ -1,0 +1,27 @@
+#include "session/output_checks.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "formats/atomic_file.h"
+#include "session/model_files.h"
+#include "session/portable.h"
+
+namespace spillway {
+
+void require_trace_can_be_written(const TrainOptions& options) {
+  if (options.trace.empty()) return;
+  const std::filesystem::path folder = std::filesystem::absolute(file_to_replace(options.trace)).parent_path();
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error))
+    throw UserError("trace: {} is not a folder; create it, or name another", folder.string());
+}
+
+void require_output_space(const TrainingSetup& setup) {
+  std::int64_t bytes = setup.folder.tensor_bytes();
+  if (setup.options.export_steps > 0)
+    bytes += export_bytes({setup.model, nullptr, setup.folder, setup.files}, !setup.options.save_only_model);
+  require_space(setup.options.output_dir, bytes);
+}
+
+}  // namespace spillway

@@ -1,0 +1,15 @@
+// What a run asks of the places it will write to, before it takes its time: a run of hours must not end on a folder
+// that was never there. UserError names the key; a disk without room is a DeviceError.
+#pragma once
+
+#include "session/setup.h"
+
+namespace spillway {
+
+// The folder of the trace.
+void require_trace_can_be_written(const TrainOptions& options);
+
+// Room in the output folder for the model, and for one export where there are any.
+void require_output_space(const TrainingSetup& setup);
+
+}  // namespace spillway
