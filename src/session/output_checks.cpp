@@ -1,6 +1,9 @@
 #include "session/output_checks.h"
 
-#include <filesystem>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
 
 #include "base/error.h"
 #include "formats/atomic_file.h"
@@ -15,6 +18,22 @@ void require_trace_can_be_written(const TrainOptions& options) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error))
     throw UserError("trace: {} is not a folder; create it, or name another", folder.string());
+}
+
+std::filesystem::path event_folder(const TrainOptions& options) {
+  if (!options.logging_dir.empty()) return options.logging_dir;
+  return std::filesystem::path(options.output_dir) / "runs";
+}
+
+void require_events_can_be_written(const TrainOptions& options) {
+  if (options.report_to != "tensorboard") return;
+  const std::filesystem::path folder = event_folder(options);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  if (error)
+    throw UserError("logging_dir: {} cannot be written ({}); name another folder, or give report_to: none",
+                    folder.string(), error.message());
 }
 
 void require_output_space(const TrainingSetup& setup) {

@@ -65,6 +65,7 @@ class TrainingRun {
       return checkpoints_.tell_finished(identity(), total_steps_);
     }
     require_trace_can_be_written(options_);
+    require_events_can_be_written(options_);
     require_output_space(setup_);
     watch_.open(watch_options());
     try {
@@ -134,10 +135,7 @@ class TrainingRun {
   TrainObserver& observer() { return watch_.observer(); }
 
   void open_events() {
-    if (options_.report_to != "tensorboard") return;
-    std::filesystem::path folder = options_.logging_dir;
-    if (folder.empty()) folder = std::filesystem::path(options_.output_dir) / "runs";
-    events_.emplace(folder, state_.step + 1);
+    if (options_.report_to == "tensorboard") events_.emplace(event_folder(options_), state_.step + 1);
   }
 
   WatchOptions watch_options() const {

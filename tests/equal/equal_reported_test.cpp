@@ -80,6 +80,18 @@ TEST_F(Reported, NoneWritesNoEventFiles) {
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "out/runs"));
 }
 
+TEST_F(Reported, AFolderThatCannotBeWrittenIsToldBeforeAnythingIsLoaded) {
+  options_.logging_dir = (scratch_ / "tokens.npy/events").string();
+  RecordingObserver observer;
+  try {
+    run_train(options_, observer);
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), testing::StartsWith("logging_dir: " + options_.logging_dir + " cannot be written"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "out/metrics.jsonl"));
+}
+
 // Asks the run for its numbers while it goes on.
 class Scraper : public RecordingObserver {
  public:
