@@ -18,6 +18,8 @@ namespace spillway {
 namespace {
 
 constexpr std::string_view key = "metrics_address";
+constexpr std::string_view plain_text = "text/plain; charset=utf-8";
+constexpr std::string_view exposition_text = "text/plain; version=0.0.4; charset=utf-8";
 
 // The address as bind takes it.
 struct SocketAddress {
@@ -49,6 +51,7 @@ std::string why_not(int error, std::int64_t port) {
   switch (error) {
     case EADDRINUSE: return "another process listens there; name another port";
     case EADDRNOTAVAIL: return "this machine has no such address; name one of its own, as 127.0.0.1";
+    case EAFNOSUPPORT: return "this machine has no IPv6; give an IPv4 address, as 127.0.0.1:9400";
     case EACCES: return fmt::format("port {} is for the administrator; name one above 1023", port);
     default: return std::string(std::strerror(error));
   }
@@ -57,6 +60,9 @@ std::string why_not(int error, std::int64_t port) {
 // Asks the system, for the reason that civetweb keeps to itself.
 void require_free(const ListenAddress& address) {
   const SocketAddress at = socket_address(address).value();
+  if (at.storage.ss_family == AF_INET6 && mg_check_feature(MG_FEATURES_IPV6) == 0)
+    throw UserError("{}: cannot listen on {}: civetweb was built without IPv6; give an IPv4 address, as 127.0.0.1:9400",
+                    key, address.text());
   const int socket = ::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int yes = 1;
   int error = socket < 0 ? errno : 0;
@@ -72,11 +78,12 @@ struct Answer {
   int status = 200;
   const char* reason = "OK";
   std::string body;
+  std::string_view type = plain_text;
 };
 
 Answer answer_to(std::string_view method, std::string_view path, const RunGauges& gauges) {
   if (method != "GET" && method != "HEAD") return {405, "Method Not Allowed", "GET only\n"};
-  if (path == "/metrics") return {200, "OK", gauges.text()};
+  if (path == "/metrics") return {200, "OK", gauges.text(), exposition_text};
   if (path != "/healthz") return {404, "Not Found", "/metrics and /healthz are here\n"};
   const RunGauges::Health health = gauges.health();
   if (health.well) return {200, "OK", health.sentence + '\n'};
@@ -98,6 +105,8 @@ ListenAddress parse_listen_address(std::string_view text) {
   const std::string_view port = colon == text.npos ? text : text.substr(colon + 1);
   if (host.starts_with('[') && host.ends_with(']') && host.find(':') != host.npos)
     host = host.substr(1, host.size() - 2);
+  else if (host.starts_with('[') && text.ends_with(']'))
+    throw UserError("{} is '{}'; give it a port, as {}:9400", key, text, text);
   else if (host.find(':') != host.npos)
     throw UserError("{} is '{}'; write an IPv6 address in brackets, as [::1]:9400", key, text);
   address.host = host.empty() || host == "localhost" ? "127.0.0.1" : std::string(host);
@@ -142,9 +151,9 @@ int MetricsEndpoint::answer(mg_connection* connection) {
   const std::string_view method = request->request_method;
   const Answer answer = answer_to(method, path, self->gauges_);
   const std::string head = fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n"
-      "Cache-Control: no-store\r\nConnection: close\r\n\r\n",
-      answer.status, answer.reason, answer.body.size());
+      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: "
+      "close\r\n\r\n",
+      answer.status, answer.reason, answer.type, answer.body.size());
   mg_write(connection, head.data(), head.size());
   if (method != "HEAD") mg_write(connection, answer.body.data(), answer.body.size());
   return answer.status;

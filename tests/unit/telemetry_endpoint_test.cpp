@@ -215,7 +215,9 @@ TEST(Endpoint, ServesNumbersAndHealth) {
   EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain; version=0.0.4"));
   const std::string body = answer.substr(answer.find("\r\n\r\n") + 4);
   EXPECT_EQ(samples_of(body)["spillway_step"], 5);
-  EXPECT_THAT(http_get(endpoint.address().port, "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  const std::string health = http_get(endpoint.address().port, "/healthz");
+  EXPECT_THAT(health, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(health, HasSubstr("\r\nContent-Type: text/plain; charset=utf-8\r\n")) << "no samples";
   EXPECT_THAT(http_get(endpoint.address().port, "/"), StartsWith("HTTP/1.1 404 "));
   EXPECT_THAT(http_get(endpoint.address().port, "/metrics", "POST"), StartsWith("HTTP/1.1 405 "));
   pass(1e4);
@@ -239,6 +241,18 @@ TEST(Endpoint, APortInUseIsRefusedWithTheFix) {
   EXPECT_THAT(sentence, HasSubstr("name another port"));
   EXPECT_THAT(refusal([&] { const MetricsEndpoint other(parse_listen_address("192.0.2.1:0"), gauges); }),
               HasSubstr("this machine has no such address"));
+}
+
+// A build of civetweb, or a machine, may be without IPv6; an address that is none of the machine's is refused by all.
+TEST(Endpoint, AnIPv6AddressIsRefusedInItsOwnWords) {
+  RunGauges gauges(test_clock);
+  const std::string own = refusal([&] { const MetricsEndpoint endpoint(parse_listen_address("[::1]:0"), gauges); });
+  EXPECT_THAT(own, testing::AnyOf("accepted", HasSubstr("IPv6"), HasSubstr("no such address")));
+  const std::string none =
+      refusal([&] { const MetricsEndpoint endpoint(parse_listen_address("[2001:db8::1]:9400"), gauges); });
+  EXPECT_THAT(none, HasSubstr("cannot listen on [2001:db8::1]:9400: "));
+  EXPECT_THAT(none, testing::AnyOf(HasSubstr("IPv6"), HasSubstr("no such address")));
+  EXPECT_THAT(refusal([&] { parse_listen_address("[::1]"); }), HasSubstr("give it a port, as [::1]:9400"));
 }
 
 TEST(Endpoint, AnAddressIsTheLoopbackUnlessItSaysOtherwise) {
