@@ -66,7 +66,7 @@ std::string one_line(std::string text) {
 }
 
 ExitCode run_verb(CommandLine& line, const Verb& verb, std::vector<std::string> arguments) {
-  join_switch_values(arguments, *verb.app);
+  spell_out_values(arguments, *verb.app);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {
     line.app.parse(arguments);

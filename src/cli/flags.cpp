@@ -12,6 +12,10 @@ std::string placeholder(const Option& row) {
   return std::holds_alternative<std::string*>(row.value) ? "TEXT" : "NUMBER";
 }
 
+bool is_free_text(const Option& row) {
+  return std::holds_alternative<std::string*>(row.value) && row.limits.choices.empty();
+}
+
 }  // namespace
 
 Flags::Flags(CLI::App& app, std::vector<Option> rows) : rows_(std::move(rows)) {
@@ -47,19 +51,30 @@ void Flags::apply() const {
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     const Given& given = given_[i];
     if (given.flag->count() == 0) continue;
-    const std::vector<std::string> texts = rows_[i].is_list() ? given.texts : std::vector<std::string>{given.text};
-    set_option(rows_[i], texts, rows_[i].flag());
+    const Option& row = rows_[i];
+    // `--trace=$file` with no file set asks for a trace all the same.
+    if (is_free_text(row) && given.text.empty() && !row.may_be_empty)
+      throw UserError("{} is empty; give it a value, or leave it out", row.flag());
+    const std::vector<std::string> texts = row.is_list() ? given.texts : std::vector<std::string>{given.text};
+    set_option(row, texts, row.flag());
   }
 }
 
-void join_switch_values(std::vector<std::string>& arguments, const CLI::App& verb) {
-  for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
-    const std::string& value = arguments[i + 1];
-    if (value != "true" && value != "false") continue;
-    const CLI::Option* flag = arguments[i].starts_with("--") ? verb.get_option_no_throw(arguments[i]) : nullptr;
-    if (flag == nullptr || flag->get_expected_max() != 0) continue;
-    arguments[i] += '=' + value;
-    arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+void spell_out_values(std::vector<std::string>& arguments, const CLI::App& verb) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const bool is_empty = arguments[i].ends_with('=');
+    const std::string name = arguments[i].substr(0, arguments[i].size() - (is_empty ? 1 : 0));
+    const CLI::Option* const flag = name.starts_with("--") ? verb.get_option_no_throw(name) : nullptr;
+    if (flag == nullptr) continue;
+    const bool is_switch = flag->get_expected_max() == 0;
+    const auto next = arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+    if (is_empty && !is_switch) {
+      arguments[i] = name;
+      arguments.insert(next, std::string());
+    } else if (is_switch && !is_empty && next != arguments.end() && (*next == "true" || *next == "false")) {
+      arguments[i] += '=' + *next;
+      arguments.erase(next);
+    }
   }
 }
 

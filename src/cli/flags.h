@@ -35,7 +35,8 @@ class Flags {
   std::deque<Given> given_;  // in the order of rows_; a deque, since CLI11 keeps addresses
 };
 
-// `--shuffle false` becomes `--shuffle=false` for the switches of this verb, so that both can be written.
-void join_switch_values(std::vector<std::string>& arguments, const CLI::App& verb);
+// `--shuffle false` becomes `--shuffle=false` for the switches of this verb, so that both can be written. `--trace=`
+// becomes `--trace` and an empty text: CLI11 would take the next argument for its value.
+void spell_out_values(std::vector<std::string>& arguments, const CLI::App& verb);
 
 }  // namespace spillway

@@ -242,7 +242,7 @@ std::vector<Option> options_of(EvalOptions& o) {
 std::vector<Option> options_of(GenerateOptions& o) {
   std::vector<Option> rows = {
       {"model", paths_group, "model folder", &o.model},
-      {"prompt", run_group, "text to continue", &o.prompt},
+      {"prompt", run_group, "text to continue", &o.prompt, {}, OptionUnit::none, /*may_be_empty=*/true},
       {"max_new_tokens", run_group, "most tokens to add", &o.max_new_tokens, at_least(1)},
       {"temperature", sampling_group, "0: always the most likely token", &o.temperature, at_least(0)},
       {"top_p",
@@ -260,7 +260,7 @@ std::vector<Option> options_of(GenerateOptions& o) {
 std::vector<Option> options_of(TokenizeOptions& o) {
   return {
       {"model", paths_group, "folder or tokenizer.json, or bytes", &o.model},
-      {"text", run_group, "text to turn into ids", &o.text},
+      {"text", run_group, "text to turn into ids", &o.text, {}, OptionUnit::none, /*may_be_empty=*/true},
       {"file", run_group, "file to turn into ids", &o.file},
       {"ids", run_group, "ids to turn back into text, with --decode", &o.ids},
       {"decode", run_group, "ids to text; --text and --file then hold ids", &o.decode},

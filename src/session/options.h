@@ -195,6 +195,7 @@ struct Option {
   std::variant<std::int64_t*, double*, bool*, std::string*, std::vector<std::string>*> value;
   OptionLimits limits = {};
   OptionUnit unit = OptionUnit::none;
+  bool may_be_empty = false;  // as a flag; in a file an empty text stands for what is not given
 
   bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(value); }
   bool is_bool() const { return std::holds_alternative<bool*>(value); }

@@ -59,6 +59,18 @@ TEST(CommandLine, WrongArgumentsAreOneSentence) {
   expect_refused({"eval", "--model", "m", "--data"}, "--data");
 }
 
+// As of a variable that is not set.
+TEST(CommandLine, AnEmptyValueIsRefusedAndNeverTakesTheNextArgument) {
+  expect_refused({"train", "--model", "m", "--data", "d", "--output-dir", "o", "--trace="}, "--trace is empty");
+  expect_refused({"train", "--trace=", "--threads", "2", "--model", "m"}, "--trace is empty");
+  expect_refused({"train", "--metrics-address", "", "--model", "m"}, "--metrics-address is empty");
+  expect_refused({"train", "--data=", "--model", "m"}, "--data has an empty item");
+  expect_refused({"train", "--dtype=", "--model", "m"}, "give one of auto, f32, bf16");
+  const Outcome outcome = run({"tokenize", "--text=", "--model", "bytes"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, run({"tokenize", "--text", "", "--model", "bytes"}).out);
+}
+
 TEST(CommandLine, FlagsAreShownInTheEffectiveConfig) {
   const Outcome outcome = run({"train", "--max-steps", "-1", "--shuffle", "false", "--memory", "1.5GiB", "--data", "a",
                                "b", "--seed", "1", "--seed", "2", "--print-config"});
