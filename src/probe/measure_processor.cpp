@@ -22,11 +22,16 @@ double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
+double median(std::vector<double> times) {
+  const auto middle = times.begin() + std::ssize(times) / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
 double median_of(int rounds, const std::function<double()>& once) {
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) times.push_back(once());
-  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-  return times[static_cast<std::size_t>(rounds / 2)];
+  return median(std::move(times));
 }
 
 double product_rate(DType dtype, int threads, double seconds) {
@@ -103,11 +108,23 @@ double wake_time() {
     times.push_back(std::chrono::duration<double>(SteadyClock::duration(woken.load() - start)).count());
   }
   sleeper.join();
-  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-  return times[rounds / 2];
+  return median(std::move(times));
 }
 
 }  // namespace
+
+double products_now(DType dtype, int threads, double seconds) {
+  const KernelKey key = product_key(dtype);
+  const std::unique_ptr<Kernel> kernel = make_cpu_kernel(key);
+  OpTimer timer(threads, probe_product_bytes, kernel->scratch_bytes());
+  timer.run_once(key, *kernel);  // warms up
+  std::vector<double> times;
+  const auto start = SteadyClock::now();
+  do {
+    times.push_back(timer.run_once(key, *kernel));
+  } while (seconds_since(start) < seconds);
+  return product_flops / median(std::move(times));
+}
 
 void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates) {
   const int threads = static_cast<int>(rates.threads);

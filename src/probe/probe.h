@@ -31,6 +31,10 @@ std::int64_t measure_ops(const Program& program, KernelCache& kernels, const Pro
 // a second; `page_bytes` is the size of pages attached.
 void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates);
 
+// FLOP/s of products at the moment, of the size that measure_processor times, tried for `seconds`: the median, in which
+// shows what else runs, where that takes what the machine can do. Takes and gives back about 10 MiB.
+double products_now(DType dtype, int threads, double seconds);
+
 // Transfers of `block_bytes` as the executor makes them, through a nameless file. Throws UserError when the directory
 // cannot be written, DeviceError when the disk fails.
 DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/error.h"
+#include "ops/matmul/matmul.h"
 #include "probe/probe.h"
 #include "probe/rate_cache.h"
 #include "session/run_catalog.h"
@@ -12,6 +14,13 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t least_pages_bytes = 16 * mib;  // as for measuring: smaller steps say nothing
+constexpr double most_slower = 0.1;
+constexpr double canary_seconds = 0.1;
+
+// What most of a step's time is made of.
+DType product_dtype(const TrainingSetup& setup) {
+  return setup.choices.dtype == DType::bf16 && matmul_has_bf16() ? DType::bf16 : DType::f32;
+}
 
 // What each op would have taken with an idle disk; negative: it was not seen.
 class OpTimes {
@@ -64,15 +73,37 @@ bool refine_ops(const Program& program, std::span<const Plan> plans, std::span<c
   return true;
 }
 
-void keep_op_times(const TrainingSetup& setup, const EventRecorder& recorder, std::int64_t step) {
+bool is_undisturbed(double known, double before, double after) {
+  return std::min(before, after) >= (1 - most_slower) * known;
+}
+
+KeptOpTimes::KeptOpTimes(const TrainingSetup& setup) : setup_(setup) {
   const PlannedPrograms& planned = setup.planned;
-  if (!setup.options.machine.empty() || planned.plans.front().pages * planned.layout.page_bytes < least_pages_bytes)
-    return;
-  std::optional<MachineRates> rates = load_rates(cache_directory(), identify_machine(), setup.choices.threads);
-  if (!rates) return;
+  const bool says_something = planned.plans.front().pages * planned.layout.page_bytes >= least_pages_bytes;
+  if (setup.options.machine.empty() && says_something && known()) before_ = products();
+}
+
+std::optional<MachineRates> KeptOpTimes::known() const {
+  return load_rates(cache_directory(), identify_machine(), setup_.choices.threads);
+}
+
+double KeptOpTimes::products() const {
+  return products_now(product_dtype(setup_), static_cast<int>(setup_.choices.threads), canary_seconds);
+}
+
+std::string KeptOpTimes::keep(const EventRecorder& recorder, std::int64_t step) const {
+  std::optional<MachineRates> rates = before_ > 0 ? known() : std::nullopt;
+  if (!rates) return {};
+  const double idle = product_dtype(setup_) == DType::bf16 ? rates->bf16_flops_per_second : rates->f32_flops_per_second;
+  const double after = products();
+  if (!is_undisturbed(idle, before_, after))
+    return fmt::format("the times of this run are not kept for later plans: products ran at {:.0f}% of their rate",
+                       100 * std::min(before_, after) / idle);
+  const PlannedPrograms& planned = setup_.planned;
   const std::vector<Event> events = events_of(recorder);
   if (refine_ops(*planned.programs.front(), planned.plans, events, static_cast<std::int32_t>(step), *rates))
     share_rates(cache_directory(), *rates, true);
+  return {};
 }
 
 }  // namespace spillway

@@ -2,7 +2,10 @@
 // ops run alone.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "machine/rates.h"
 #include "program/program.h"
@@ -18,8 +21,28 @@ namespace spillway {
 bool refine_ops(const Program& program, std::span<const Plan> plans, std::span<const Event> events, std::int32_t step,
                 MachineRates& rates);
 
-// The same for the training Program, with the rates of the user's cache, where this machine is in it. Copies all
-// events, so it is for the end of a run, when its pages are free again.
-void keep_op_times(const TrainingSetup& setup, const EventRecorder& recorder, std::int64_t step);
+// Whether what ran while products reached `before`, and later `after`, had the machine for itself, whose products reach
+// `known` when it is idle (FLOP/s): neither is more than a tenth slower. Faster ones are no fault: then it is `known`
+// that was measured beside something else.
+bool is_undisturbed(double known, double before, double after);
+
+// The same for the training Program of a run and the rates of the user's cache, where this machine is in it. Products
+// before and after the run tell whether it had the machine for itself: what a busy one takes would mislead later plans.
+class KeptOpTimes {
+ public:
+  // Before the run takes its memory. The setup outlives it.
+  explicit KeptOpTimes(const TrainingSetup& setup);
+
+  // At the end of the run, when its pages are free again, since all events are copied: keeps what ops took in `step`.
+  // Returns why not, as a note for the user; empty where they were kept, or none were wanted.
+  std::string keep(const EventRecorder& recorder, std::int64_t step) const;
+
+ private:
+  std::optional<MachineRates> known() const;
+  double products() const;
+
+  const TrainingSetup& setup_;
+  double before_ = 0;  // 0: nothing is to be kept
+};
 
 }  // namespace spillway

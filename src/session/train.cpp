@@ -89,6 +89,7 @@ class TrainingRun {
     if (state_.step > total_steps_)
       throw UserError("max_steps: the run is to have {} steps, and has made {} already; give more", total_steps_,
                       state_.step);
+    if (watch_.recorder() != nullptr && total_steps_ - state_.step >= warm_steps) op_times_.emplace(setup_);
     open_executor();
     MetricsFile metrics(std::filesystem::path(options_.output_dir) / "metrics.jsonl", state_.step);
     keep_machine();
@@ -118,8 +119,7 @@ class TrainingRun {
     executor_.reset();  // and its memory, before the trace takes some
     if (complete) checkpoints_.finish();
     write_run_trace();
-    if (watch_.recorder() != nullptr && state_.step - checkpoints_.begin().step >= warm_steps)
-      keep_op_times(setup_, *watch_.recorder(), state_.step);
+    keep_op_times();
     tell_end(start, complete ? options_.output_dir : std::string());
   }
 
@@ -151,6 +151,12 @@ class TrainingRun {
     if (options_.trace.empty() || watch_.recorder() == nullptr) return;
     write_trace_file(options_.trace, watch_.catalog(), events_of(*watch_.recorder()),
                      {"spillway train " + options_.output_dir + ", measured", options_.trace_steps});
+  }
+
+  void keep_op_times() {
+    if (!op_times_ || state_.step - checkpoints_.begin().step < warm_steps) return;
+    if (const std::string why_not = op_times_->keep(*watch_.recorder(), state_.step); !why_not.empty())
+      observer().note(why_not);
   }
 
   RunState identity() const { return identity_of(setup_, data_->tokens()); }
@@ -308,6 +314,7 @@ class TrainingRun {
   RunState state_;  // after the latest step
   std::optional<TrainingData> data_;
   std::int64_t total_steps_ = 0;
+  std::optional<KeptOpTimes> op_times_;
   std::optional<Executor> executor_;
   std::optional<StepRunner> runner_;
   std::optional<Evaluation> evaluation_;

@@ -83,6 +83,7 @@ TEST(MeasureProcessor, FillsInEveryRate) {
   EXPECT_EQ(rates.memory_bytes_per_second.size(), 2U);
   EXPECT_GT(rates.attach_seconds, 0);
   EXPECT_GT(rates.wake_seconds, 0);
+  EXPECT_GT(products_now(DType::f32, 2, 0.001), 0);
 }
 
 OpRate op(std::string shape, double seconds) {

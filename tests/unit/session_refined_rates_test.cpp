@@ -84,5 +84,13 @@ TEST(RefineOps, ChangesNothingByHalfAStep) {
   EXPECT_TRUE(rates.ops.empty());
 }
 
+TEST(KeptOpTimes, ABusyMachineIsNotTheMachine) {
+  EXPECT_TRUE(is_undisturbed(100, 100, 100));
+  EXPECT_TRUE(is_undisturbed(100, 91, 95)) << "within a tenth";
+  EXPECT_FALSE(is_undisturbed(100, 89, 100)) << "busy before";
+  EXPECT_FALSE(is_undisturbed(100, 100, 50)) << "busy after";
+  EXPECT_TRUE(is_undisturbed(50, 100, 100)) << "it was busy when it was probed";
+}
+
 }  // namespace
 }  // namespace spillway
