@@ -191,10 +191,6 @@ void RunCheckpoints::start(Executor& executor) {
 
 // --- During the run ---
 
-bool RunCheckpoints::export_is_due(std::int64_t step) const {
-  return setup_.options.export_steps > 0 && step % setup_.options.export_steps == 0;
-}
-
 // Commits that are not durable: reached or not, wanted or not.
 int RunCheckpoints::pending() const {
   const std::lock_guard lock(expected_mutex_);
@@ -204,13 +200,13 @@ int RunCheckpoints::pending() const {
 }
 
 bool RunCheckpoints::is_due(const RunState& after, bool is_dear) {
-  if (export_is_due(after.step)) {  // of this very step, so what is under way is waited for
+  if (exports_.is_due(after.step)) {  // of this very step, so what is under way is waited for
     executor_->drain();
     finish_exports();
-    export_of_ = after;
+    exports_.expect(after);
     return true;
   }
-  if (export_of_) return false;  // that commit must not be dropped before its export holds it
+  if (exports_.waits()) return false;
   const bool busy = pending() >= Committer::most_pending;
   const bool due = pace_->is_due(after.step, now_seconds(), busy, is_dear);
   return due || (commit_wanted_ && !busy);
@@ -261,7 +257,7 @@ void RunCheckpoints::submit_ready() {
 
 void RunCheckpoints::after_step(const RunState& state) {
   if (!committer_) {
-    if (export_is_due(state.step)) export_now(state);
+    if (exports_.is_due(state.step)) exports_.write(*executor_, state);
     return;
   }
   {
@@ -287,29 +283,10 @@ void RunCheckpoints::follow_commits() {
   committer_->check();
   pace_->durable(commit_seconds_);
   if (durable_step_ >= 0) stores_.drop_older();
-  follow_export();
+  exports_.follow(slots_, *committer_, durable_step_);
   if (pace_->postponed() == 0 || told_postponed_ > 0) return;
   told_postponed_ = pace_->postponed();
   observer_.note("commits are spaced out: the disk makes one durable more slowly than a step takes");
-}
-
-void RunCheckpoints::follow_export() {
-  if (export_ && export_->done()) {
-    export_->wait();
-    observer_.note(
-        fmt::format("exported step {} to {}", export_->step(), (output_dir() / export_name(export_->step())).string()));
-    export_ = nullptr;
-  }
-  if (!export_of_ || durable_step_ < export_of_->step || export_) return;
-  const std::vector<CommitEntry> commits = committer_->commits();
-  const auto entry =
-      std::find_if(commits.begin(), commits.end(), [&](const auto& c) { return c.step == export_of_->step; });
-  if (entry == commits.end()) return;  // about to be there
-  const ExportFrom from{setup_.model, &setup_.planned.layout, setup_.folder, setup_.files};
-  export_ =
-      std::make_unique<BackgroundExport>(slots_, committer_->lease(entry->generation), from, *export_of_,
-                                         setup_.options.save_only_model, output_dir() / export_name(export_of_->step));
-  export_of_.reset();
 }
 
 // The executor is drained. An export that waits for its commit begins before it is waited for: a later commit would
@@ -318,15 +295,9 @@ void RunCheckpoints::finish_exports() {
   do {
     committer_->wait();
     follow_commits();
-    if (export_) export_->wait();
-    follow_export();
-  } while (export_);
-}
-
-void RunCheckpoints::export_now(const RunState& state) {
-  ExecutorSource source(*executor_, setup_.model.state());
-  const ExportFrom from{setup_.model, &setup_.planned.layout, setup_.folder, setup_.files};
-  write_export(source, from, setup_.options.save_only_model ? nullptr : &state, output_dir() / export_name(state.step));
+    exports_.wait();
+    exports_.follow(slots_, *committer_, durable_step_);
+  } while (exports_.under_way());
 }
 
 // --- At the end ---

@@ -15,10 +15,10 @@
 
 #include "checkpoint/committer.h"
 #include "plan/commit_slots.h"
-#include "session/background_export.h"
 #include "session/commit_pace.h"
 #include "session/known_stores.h"
 #include "session/portable.h"
+#include "session/run_exports.h"
 #include "session/run_folder.h"
 #include "session/setup.h"
 #include "telemetry/run_watch.h"
@@ -32,7 +32,8 @@ class RunCheckpoints {
       : setup_(setup),
         watch_(watch),
         observer_(watch.observer()),
-        stores_(setup.options.output_dir, setup.choices.spill_dirs, observer_) {}
+        stores_(setup.options.output_dir, setup.choices.spill_dirs, observer_),
+        exports_(setup, observer_) {}
 
   // Takes the output folder, and what commits an earlier run left. Throws UserError, also when another process has it.
   void claim();
@@ -70,8 +71,7 @@ class RunCheckpoints {
   // For ExecutorOptions::on_commit: the versions of the oldest run whose commit was not reached yet. On the disk
   // thread, or on that of the caller while it accepts a run.
   void reached(SlotSnapshot snapshot);
-  // Whether the weights are read after this step: no update may be pending then.
-  bool export_is_due(std::int64_t step) const;
+  const RunExports& exports() const { return exports_; }
   // The step has proved good and is recorded: its commit may become durable once it is reached. Exports what is due,
   // and tells what became durable.
   void after_step(const RunState& state);
@@ -93,8 +93,6 @@ class RunCheckpoints {
   void commit_now(const RunState& state);
   void note_stage(EventSource source, std::int64_t step, CommitStage stage, std::int64_t bytes);
   void follow_commits();
-  void export_now(const RunState& state);
-  void follow_export();
   void finish_exports();
   std::string next_command() const;
   std::string stop_without_commits(std::int64_t step) const;
@@ -124,9 +122,8 @@ class RunCheckpoints {
   std::atomic<double> commit_seconds_{0};
   bool commit_wanted_ = false;  // and not begun yet
   std::int64_t told_postponed_ = 0;
-  std::optional<RunState> export_of_;  // its commit was made, and is to be exported once it is durable
   std::unique_ptr<Committer> committer_;
-  std::unique_ptr<BackgroundExport> export_;
+  RunExports exports_;
 
   std::optional<CommitFacts> next_;  // of the step begun, when it is to commit
   // A run by a plan that commits, until its commit is reached and its step has proved good.

@@ -104,7 +104,7 @@ class TrainingRun {
       metrics.write(record);
       if (events_) events_->write(record);
       observer().step(record);
-      if (checkpoints_.export_is_due(state_.step)) runner_->flush();
+      if (checkpoints_.exports().is_due(state_.step)) runner_->flush();
       checkpoints_.after_step(state_);
     }
     runner_->flush();
