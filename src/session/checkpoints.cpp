@@ -21,7 +21,7 @@ void RunCheckpoints::claim() {
   stores_.read();
   if (setup_.options.resume_from_checkpoint != "none") finished_ = finished_run(output_dir());
   if (finished_) return;
-  claim_output(setup_.options, stores_.any());
+  cut_short_ = claim_output(setup_.options, stores_.any());
   if (!lock_.held()) lock_ = FolderLock(output_dir());
   if (!lock_.note().empty()) observer_.note(lock_.note());
 }
@@ -44,6 +44,7 @@ void RunCheckpoints::go_on_from(const RunState& then, const std::string& name, c
   begin_.sequences = then.sequences;
   begin_.products = then.products;
   observer_.note(fmt::format("going on after step {}, from {}", begin_.step, name));
+  exports_.tell_cut_short(cut_short_, begin_.step);
 }
 
 void RunCheckpoints::take_export(std::unique_ptr<PortableSource> source, const std::filesystem::path& folder,
@@ -171,7 +172,12 @@ void RunCheckpoints::abandon() {
 void RunCheckpoints::start(Executor& executor) {
   executor_ = &executor;
   training_thread_ = std::this_thread::get_id();
-  if (!slots_) return;
+  const bool export_is_missing = found_ && exports_.is_missing(begin_);
+  if (slots_) start_commits();
+  if (export_is_missing) make_missing_export();
+}
+
+void RunCheckpoints::start_commits() {
   CommitterOptions options;
   options.retained_commits = setup_.options.save_total_limit;
   options.on_durable = [this](const CommitReport& report) {
@@ -187,6 +193,15 @@ void RunCheckpoints::start(Executor& executor) {
     durable_step_ = found_->run.step;
   }
   found_.reset();
+}
+
+// From the commit, in the background, where the run goes on in its slots; they are read into others otherwise, and
+// nothing is committed yet.
+void RunCheckpoints::make_missing_export() {
+  observer_.note(fmt::format("the export of step {} is not there; making it", begin_.step));
+  if (!committer_ || durable_step_ != begin_.step) return exports_.write(*executor_, begin_);
+  exports_.expect(begin_);
+  exports_.follow(slots_, *committer_, durable_step_);
 }
 
 // --- During the run ---
@@ -292,6 +307,7 @@ void RunCheckpoints::follow_commits() {
 // The executor is drained. An export that waits for its commit begins before it is waited for: a later commit would
 // drop what it reads.
 void RunCheckpoints::finish_exports() {
+  if (!committer_) return;
   do {
     committer_->wait();
     follow_commits();
@@ -328,7 +344,6 @@ std::string RunCheckpoints::stop_without_commits(std::int64_t step) const {
 
 void RunCheckpoints::finish() {
   executor_ = nullptr;
-  if (committer_) finish_exports();
   committer_ = nullptr;
   slots_ = nullptr;
   found_.reset();  // where nothing is committed it is still there

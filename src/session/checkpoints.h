@@ -59,7 +59,7 @@ class RunCheckpoints {
   bool restore(Executor& executor, const std::function<void()>& between = {});
   // Before start, with the executor gone: the run is not to be. Removes the slots that were made for it.
   void abandon();
-  // Before the first step.
+  // Before the first step. Makes the export of where the run begins, if it should be there and is not.
   void start(Executor& executor);
 
   // Before a step, of which `after` is to be the end: whether it is to commit, because that is due or `commit_wanted`.
@@ -75,9 +75,13 @@ class RunCheckpoints {
   // The step has proved good and is recorded: its commit may become durable once it is reached. Exports what is due,
   // and tells what became durable.
   void after_step(const RunState& state);
+  // Ends the exports that are under way or due; the executor is drained. Before the model is written, which says that
+  // the run is finished.
+  void finish_exports();
   // The run stops here: commits, and waits until everything is durable. Returns a sentence for the user.
   std::string stop(const RunState& state);
-  // The model is written: ends exports and commits, and drops the executor's slots, which it must not use any more.
+  // After finish_exports, with the model written: drops the commits and the executor's slots, which it must not use any
+  // more.
   void finish();
 
  private:
@@ -92,8 +96,9 @@ class RunCheckpoints {
   int pending() const;
   void commit_now(const RunState& state);
   void note_stage(EventSource source, std::int64_t step, CommitStage stage, std::int64_t bytes);
+  void start_commits();
+  void make_missing_export();
   void follow_commits();
-  void finish_exports();
   std::string next_command() const;
   std::string stop_without_commits(std::int64_t step) const;
   std::filesystem::path output_dir() const { return setup_.options.output_dir; }
@@ -105,6 +110,7 @@ class RunCheckpoints {
   const SteadyClock::time_point started_ = SteadyClock::now();
   FolderLock lock_;
   std::optional<RunState> finished_;
+  std::vector<std::int64_t> cut_short_;    // steps of exports
   std::unique_ptr<DiskCalls> slow_calls_;  // of flush_delay_ms; outlives the stores
 
   KnownStores stores_;

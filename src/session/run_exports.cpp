@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "session/portable.h"
+#include "session/run_folder.h"
 #include "session/state_source.h"
 
 namespace spillway {
@@ -17,6 +18,28 @@ std::filesystem::path RunExports::folder_of(std::int64_t step) const {
 
 bool RunExports::is_due(std::int64_t step) const {
   return setup_.options.export_steps > 0 && step % setup_.options.export_steps == 0;
+}
+
+bool RunExports::is_missing(const RunState& state) const {
+  if (!is_due(state.step)) return false;
+  const std::vector<ExportFolder> exports = exports_in(setup_.options.output_dir);
+  const auto same = [&](const ExportFolder& folder) { return folder.step == state.step; };
+  const auto found = std::find_if(exports.begin(), exports.end(), same);
+  if (found == exports.end()) return true;
+  if (!found->full) return false;
+  try {
+    return read_run_state(found->path).branch != state.branch;  // of steps that were left
+  } catch (const Error&) {                                      // it is no export of anything any more
+    return true;
+  }
+}
+
+void RunExports::tell_cut_short(const std::vector<std::int64_t>& steps, std::int64_t begin_step) const {
+  for (const std::int64_t step : steps) {
+    if (step < begin_step)
+      observer_.note(
+          fmt::format("the export of step {} was cut short, and is not made again: the run is beyond it", step));
+  }
 }
 
 void RunExports::expect(const RunState& state) {

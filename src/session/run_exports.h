@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "checkpoint/committer.h"
 #include "executor/executor.h"
@@ -21,6 +22,13 @@ class RunExports {
 
   // Whether this step is to be exported. The weights are read after it: no update may be pending then.
   bool is_due(std::int64_t step) const;
+  // Whether the export of this state, with which the run goes on, is to be there and is not: a kill, or a full disk,
+  // may have ended a run before its last export was whole.
+  bool is_missing(const RunState& state) const;
+
+  // Exports that a kill cut short: tells of those that lie before `begin_step`, where the run goes on, and so will not
+  // be made again.
+  void tell_cut_short(const std::vector<std::int64_t>& steps, std::int64_t begin_step) const;
 
   // The commit of this state is to be exported once it is durable. None may wait yet.
   void expect(const RunState& state);

@@ -83,14 +83,18 @@ void make_folder(const fs::path& dir) {
   for (const fs::path& made : missing) sync_folder(made.parent_path());
 }
 
-void remove_half_written(const fs::path& dir) {
+std::vector<std::int64_t> remove_half_written(const fs::path& dir) {
+  std::vector<std::int64_t> steps;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
     std::error_code ignored;  // it takes space and nothing else
-    if (name.starts_with(half_written_prefix) && name.ends_with(half_written_suffix))
-      fs::remove_all(entry.path(), ignored);
+    if (!name.starts_with(half_written_prefix) || !name.ends_with(half_written_suffix)) continue;
+    fs::remove_all(entry.path(), ignored);
+    const std::int64_t step = step_of(name.substr(1, name.size() - 1 - half_written_suffix.size()));
+    if (step >= 0) steps.push_back(step);
   }
+  return steps;
 }
 
 }  // namespace
@@ -170,7 +174,7 @@ void require_same_run(const RunState& finished, const RunState& now, std::int64_
                             : fmt::format("with resume_from_checkpoint: {} to go on from there", full->path.string()));
 }
 
-void claim_output(const TrainOptions& options, bool has_store) {
+std::vector<std::int64_t> claim_output(const TrainOptions& options, bool has_store) {
   const fs::path dir = options.output_dir;
   if (const std::string name = in_the_way(dir); !name.empty())
     throw UserError("output_dir: {} already holds {}; name another directory, or remove it", dir.string(), name);
@@ -196,7 +200,7 @@ void claim_output(const TrainOptions& options, bool has_store) {
         "output_dir: {} already holds a run, and resume_from_checkpoint names another; name another directory",
         dir.string());
   make_folder(dir);
-  remove_half_written(dir);
+  return remove_half_written(dir);
 }
 
 }  // namespace spillway

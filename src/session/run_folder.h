@@ -69,9 +69,9 @@ std::optional<RunState> finished_run(const std::filesystem::path& output_dir);
 void require_same_run(const RunState& finished, const RunState& now, std::int64_t total_steps,
                       const std::filesystem::path& output_dir);
 
-// Makes the folder, and removes what a killed run left half written. UserError when the folder holds a finished model,
-// files that are no run's, or a run that would be lost: one that may not be resumed, or that left nothing to resume.
-// `has_store`: slot files of a run were found where this one would put its own.
-void claim_output(const TrainOptions& options, bool has_store);
+// Makes the folder, and removes what a killed run left half written: returns the steps of its exports. UserError when
+// the folder holds a finished model, files that are no run's, or a run that would be lost: one that may not be resumed,
+// or that left nothing to resume. `has_store`: slot files of a run were found where this one would put its own.
+std::vector<std::int64_t> claim_output(const TrainOptions& options, bool has_store);
 
 }  // namespace spillway

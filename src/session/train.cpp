@@ -163,6 +163,7 @@ class TrainingRun {
 
   void save() {
     watch_.begin(RunPhase::save);
+    checkpoints_.finish_exports();
     // First, so that whoever finds a whole model knows whose it is.
     write_file_atomically(std::filesystem::path(options_.output_dir) / run_state_name, json_of(state_));
     ExecutorSource source(*executor_, setup_.model.state());

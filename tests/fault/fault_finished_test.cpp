@@ -150,6 +150,25 @@ TEST_F(FaultFinished, MoreStepsGoOnFromAnExportElsewhere) {
   EXPECT_THAT(refusal(options_), HasSubstr("export_steps")) << "here is none that has all steps";
 }
 
+// Or a kill between the two would lose the export: nothing goes on from a folder with a whole model.
+TEST_F(FaultFinished, ExportsAreWholeBeforeTheModelIs) {
+  options_.export_steps = steps;
+  struct AtExport final : RecordingObserver {
+    explicit AtExport(fs::path model_file) : model(std::move(model_file)) {}
+    void note(std::string_view sentence) override {
+      if (!sentence.starts_with("exported step 4")) return;
+      told = true;
+      model_is_there = fs::exists(model);
+    }
+    fs::path model;
+    bool told = false;
+    bool model_is_there = false;
+  } observer(scratch_ / "out/model.safetensors");
+  run_train(options_, observer);
+  EXPECT_TRUE(observer.told);
+  EXPECT_FALSE(observer.model_is_there);
+}
+
 TEST_F(FaultFinished, AKillBeforeTheModelIsWholeGoesOnToTheSameModel) {
   run_killed_at_its_end({std::string(run_state_name), "config.json"});
   copy("whole/model.safetensors", "out/model-00001-of-00002.safetensors");  // a shard of one with an index to come

@@ -12,6 +12,7 @@
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/checkpoint_verbs.h"
+#include "session/portable.h"
 #include "session/run_store.h"
 #include "session/session.h"
 
@@ -255,6 +256,50 @@ TEST_F(FaultResume, ExportsOfTheSameBranchGoOnWhereCommitsEnded) {
   options_.export_steps = 4;
   part(3, 5);
   part(5, 0);
+}
+
+TEST_F(FaultResume, AnExportThatAKillCutShortIsMadeWhereTheRunGoesOn) {
+  options_.export_steps = 3;
+  const TrainOptions given = options_;
+  const auto goes_on = [&](const std::string& name, const auto& change) {
+    options_ = given;
+    options_.output_dir = (scratch_ / name).string();
+    part(1, 3);
+    const std::string model = scratch_.text_of(name + "/checkpoint-3/model.safetensors");
+    const std::string optimizer = scratch_.text_of(name + "/checkpoint-3/optimizer.safetensors");
+    fs::rename(scratch_ / name / "checkpoint-3", scratch_ / name / ".checkpoint-3.incomplete");
+    change(options_);
+    EXPECT_THAT(part(4, 0), Contains(HasSubstr("the export of step 3 is not there"))) << name;
+    EXPECT_TRUE(scratch_.text_of(name + "/checkpoint-3/model.safetensors") == model) << name;
+    EXPECT_TRUE(scratch_.text_of(name + "/checkpoint-3/optimizer.safetensors") == optimizer) << name;
+    EXPECT_FALSE(fs::exists(scratch_ / name / ".checkpoint-3.incomplete"));
+  };
+  goes_on("in the same slots", [](TrainOptions&) {});
+  goes_on("in other slots", [](TrainOptions& options) { options.page_size_bytes = 8192; });
+  goes_on("without commits", [](TrainOptions& options) { options.save_steps = -1; });
+}
+
+TEST_F(FaultResume, AnExportThatARunIsBeyondIsToldToBeLost) {
+  options_.export_steps = 3;
+  part(1, 5);
+  fs::rename(scratch_ / "run/checkpoint-3", scratch_ / "run/.checkpoint-3.incomplete");
+  EXPECT_THAT(part(6, 0), Contains(HasSubstr("the export of step 3 was cut short")));
+  EXPECT_FALSE(fs::exists(scratch_ / "run/checkpoint-3"));
+  EXPECT_TRUE(fs::exists(scratch_ / "run/checkpoint-6"));
+}
+
+TEST_F(FaultResume, AnExportOfStepsThatWereLeftIsNoneOfTheRun) {
+  options_.export_steps = 3;
+  part(1, 7);
+  fs::copy(scratch_ / "run/checkpoint-6", scratch_ / "left", fs::copy_options::recursive);
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-3").string();
+  part(4, 6);
+  fs::remove_all(scratch_ / "run/checkpoint-6");  // as if a kill had come before it was replaced
+  fs::rename(scratch_ / "left", scratch_ / "run/checkpoint-6");
+  const std::string left = read_run_state(scratch_ / "run/checkpoint-6").branch;
+  options_.resume_from_checkpoint = "auto";
+  part(7, 0);
+  EXPECT_NE(read_run_state(scratch_ / "run/checkpoint-6").branch, left);
 }
 
 TEST_F(FaultResume, ExportsThatAreNotNeededAreNotRead) {
