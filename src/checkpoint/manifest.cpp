@@ -40,6 +40,12 @@ std::int64_t Manifest::bytes_of(const ManifestPiece& piece) const {
   return (piece.row_end - piece.row_begin) * tensor.cols * size_of(tensor.dtype);
 }
 
+std::int64_t Manifest::data_bytes() const {
+  std::int64_t bytes = 0;
+  for (const ManifestExtent& extent : extents) bytes += extent.bytes;
+  return bytes;
+}
+
 std::string Manifest::describe(const ManifestPiece& piece) const {
   return fmt::format("{}[{}:{}]", tensor_of(piece).name, piece.row_begin, piece.row_end);
 }

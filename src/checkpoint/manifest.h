@@ -78,6 +78,7 @@ struct Manifest {
     return tensors[static_cast<std::size_t>(piece.tensor)];
   }
   std::int64_t bytes_of(const ManifestPiece& piece) const;
+  std::int64_t data_bytes() const;  // in all slots that it names
   // "model.norm.weight[0:64]"
   std::string describe(const ManifestPiece& piece) const;
   bool operator==(const Manifest&) const = default;

@@ -53,12 +53,6 @@ std::vector<OpenStore> open_stores(const fs::path& dir, SpillAccess access, std:
   return stores;
 }
 
-std::int64_t bytes_of(const Manifest& manifest) {
-  std::int64_t bytes = 0;
-  for (const ManifestGroup& group : manifest.groups) bytes += group.extents > 0 ? group.bytes : 0;
-  return bytes;
-}
-
 std::int64_t bytes_in(const fs::path& folder) {
   std::int64_t bytes = 0;
   std::error_code error;
@@ -83,7 +77,7 @@ CheckpointRow row_of(const OpenStore& store, const CommitEntry& entry, bool veri
   row.where = store.set.paths.front().string();
   try {
     const Manifest manifest = read_manifest(*store.slots, entry);
-    row.bytes = bytes_of(manifest);
+    row.bytes = manifest.data_bytes();
     if (verify) row.faults = verify_commit(*store.slots, manifest).faults;
   } catch (const Error& error) {
     row.faults.emplace_back(error.what());

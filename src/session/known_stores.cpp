@@ -15,12 +15,6 @@ bool same_folder(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, error);
 }
 
-std::int64_t bytes_of(const Manifest& manifest) {
-  std::int64_t bytes = 0;
-  for (const ManifestGroup& group : manifest.groups) bytes += group.extents > 0 ? group.bytes : 0;
-  return bytes;
-}
-
 }  // namespace
 
 void KnownStores::read() {
@@ -66,7 +60,7 @@ std::optional<FoundCommit> KnownStores::newest_commit() {
   for (Store& store : older_) {
     std::vector<std::string> passed_over;
     auto commit = spillway::newest_commit(store.slots, store.catalogue, passed_over, [this](const FoundCommit& found) {
-      observer_.note(fmt::format("checking the {} of the commit of step {}", format_bytes(bytes_of(found.manifest)),
+      observer_.note(fmt::format("checking the {} of the commit of step {}", format_bytes(found.manifest.data_bytes()),
                                  found.run.step));
     });
     for (const std::string& sentence : passed_over) observer_.note("passed over " + sentence);
