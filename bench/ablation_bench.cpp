@@ -5,7 +5,6 @@
 //     [micro_batches=4] [rounds=5] [steps=3] [clip=0] [dtype=auto] [dir=bench-data]
 #include <cstdio>
 #include <filesystem>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,13 +13,6 @@
 
 namespace spillway::bench {
 namespace {
-
-std::vector<std::string> items(const std::string& list) {
-  std::vector<std::string> all;
-  std::stringstream text(list);
-  for (std::string item; std::getline(text, item, ',');) all.push_back(item);
-  return all;
-}
 
 struct Cell {
   std::string policy;

@@ -20,9 +20,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 // From the end of one step to that of the next, with whatever is saved between them.
-struct Periods : TrainObserver {
-  void note(std::string_view) override {}
-  void started(const RunSummary&) override {}
+struct Periods : Quiet {
   void step(const StepRecord& record) override {
     const auto now = SteadyClock::now();
     const double period = std::chrono::duration<double>(now - last).count();
@@ -32,7 +30,6 @@ struct Periods : TrainObserver {
     stopped.push_back(period - record.step_seconds + record.stall_seconds);
     bytes.push_back(static_cast<double>(record.disk_read_bytes + record.disk_write_bytes));
   }
-  void finished(const RunEnd&) override {}
   std::vector<double> seconds;
   std::vector<double> stopped;  // computing waited for the disk, or the host did what is done between steps
   std::vector<double> bytes;

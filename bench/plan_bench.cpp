@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <map>
 #include <string>
 
 #include "base/bytes.h"
@@ -18,6 +17,7 @@
 #include "plan/tiers.h"
 #include "program/spec.h"
 #include "sim/simulate.h"
+#include "training_runs.h"
 
 namespace spillway::bench {
 namespace {
@@ -81,18 +81,16 @@ void show_waits(const Plan& plan, const Layout& layout, const Program& program, 
   }
 }
 
-int bench(std::map<std::string, std::string> given) {
-  const auto number = [&](const std::string& key, double otherwise) {
-    return given.contains(key) ? std::stod(given[key]) : otherwise;
-  };
-  const std::string preset = given.contains("preset") ? given["preset"] : "gpt2-124m";
+int bench(const Settings& settings) {
+  const std::string preset = settings.text("preset", "gpt2-124m");
+  const bool has_device = !settings.text("device", "").empty();
   ModelConfig config = preset == "llama-70b" ? llama_70b() : find_preset(preset)->config;
   if (config.vocab_size == 0) config.vocab_size = 320;
   StepShape shape;
   shape.sequences = 1;
-  shape.sequence_length = static_cast<std::int64_t>(number("tokens", 1024));
-  shape.micro_batches = static_cast<std::int64_t>(number("micro_batches", 4));
-  shape.way = number("clip", 0) > 0 ? UpdateWay::after : UpdateWay::during;
+  shape.sequence_length = settings.integer("tokens", 1024);
+  shape.micro_batches = settings.integer("micro_batches", 4);
+  shape.way = settings.real("clip", 0) > 0 ? UpdateWay::after : UpdateWay::during;
 
   auto start = std::chrono::steady_clock::now();
   const Model model(config, DType::bf16, Purpose::training, {});
@@ -108,14 +106,13 @@ int bench(std::map<std::string, std::string> given) {
   const std::int64_t in_memory = in_memory_pages(layout, 0);
   const std::int64_t smallest = smallest_pages(layout);
   const std::int64_t pages =
-      std::max(smallest, static_cast<std::int64_t>(number("share", 0.25) * static_cast<double>(in_memory)));
+      std::max(smallest, static_cast<std::int64_t>(settings.real("share", 0.25) * static_cast<double>(in_memory)));
   start = std::chrono::steady_clock::now();
-  const PlanRequest request{.commits = number("commits", 0) > 0};
+  const PlanRequest request{.commits = settings.integer("commits", 0) > 0};
   const TierPages tiers{
-      std::max(smallest, static_cast<std::int64_t>(number("device", 0) * static_cast<double>(in_memory))),
+      std::max(smallest, static_cast<std::int64_t>(settings.real("device", 0) * static_cast<double>(in_memory))),
       std::max(pages, smallest_host_pages(layout))};
-  const Plan plan =
-      given.contains("device") ? make_tiered_plan(layout, 0, tiers, request) : make_plan(layout, 0, pages, request);
+  const Plan plan = has_device ? make_tiered_plan(layout, 0, tiers, request) : make_plan(layout, 0, pages, request);
   const double plan_seconds = seconds_since(start);
   start = std::chrono::steady_clock::now();
   const std::string broken = verify(plan, layout, program);
@@ -123,32 +120,26 @@ int bench(std::map<std::string, std::string> given) {
               format_bytes(pages * layout.page_bytes).c_str(), format_bytes(in_memory * layout.page_bytes).c_str(),
               format_bytes(smallest * layout.page_bytes).c_str(), plan.instrs.size(), plan_seconds,
               seconds_since(start), broken.c_str());
-  StepRates rates;
-  rates.op_seconds = op_seconds(program, number("flops", 1.1e11), number("memory", 2e10));
-  rates.read_bytes_per_second = rates.write_bytes_per_second = rates.mixed_bytes_per_second = number("disk", 1.4e9);
-  rates.link = {number("link", 8e9), number("link", 8e9), 10e-6};
+  spillway::StepRates rates;
+  rates.op_seconds = op_seconds(program, settings.real("flops", 1.1e11), settings.real("memory", 2e10));
+  rates.read_bytes_per_second = rates.write_bytes_per_second = rates.mixed_bytes_per_second =
+      settings.real("disk", 1.4e9);
+  rates.link = {settings.real("link", 8e9), settings.real("link", 8e9), 10e-6};
   start = std::chrono::steady_clock::now();
   const Timeline timeline = simulate_steady(plan, layout, rates);
   std::printf("a step: %.3f s, compute %.3f s, waits %.3f s, disk %.3f s, read %s, written %s; ratio %.4f; %.3f s\n",
               timeline.seconds, timeline.compute_seconds, timeline.stalled_seconds, timeline.disk_seconds,
               format_bytes(plan.traffic.read_bytes).c_str(), format_bytes(plan.traffic.write_bytes).c_str(),
               timeline.compute_seconds / timeline.seconds, seconds_since(start));
-  if (given.contains("device")) {
+  if (has_device) {
     std::printf("device: %s, %s up, %s down, link %.3f s\n", format_bytes(tiers.device * layout.page_bytes).c_str(),
                 format_bytes(plan.up_bytes).c_str(), format_bytes(plan.down_bytes).c_str(), timeline.link_seconds);
   }
-  show_waits(plan, layout, program, timeline, static_cast<int>(number("waits", 0)));
+  show_waits(plan, layout, program, timeline, static_cast<int>(settings.integer("waits", 0)));
   return 0;
 }
 
 }  // namespace
 }  // namespace spillway::bench
 
-int main(int argc, char** argv) {
-  std::map<std::string, std::string> given;
-  for (int i = 1; i < argc; ++i) {
-    const std::string text = argv[i];
-    given[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
-  }
-  return spillway::bench::bench(given);
-}
+int main(int argc, char** argv) { return spillway::bench::bench(spillway::bench::Settings(argc, argv)); }

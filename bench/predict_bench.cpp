@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <sstream>
 #include <string>
 #include <thread>
 
@@ -32,15 +31,6 @@ namespace {
 
 constexpr double most_drift = 0.05;
 
-struct Quiet : TrainObserver {
-  void note(std::string_view) override {}
-  void started(const RunSummary&) override {}
-  void step(const StepRecord& record) override { steps.push_back(record); }
-  void finished(const RunEnd& run_end) override { end = run_end; }
-  std::vector<StepRecord> steps;
-  RunEnd end;
-};
-
 // "gpt2-124m:4:0.25": four micro-batches, in a quarter of the memory in which nothing moves.
 struct Setting {
   std::string text;
@@ -51,11 +41,9 @@ struct Setting {
 
 std::vector<Setting> settings_of(const std::string& list) {
   std::vector<Setting> all;
-  std::stringstream text(list);
-  for (std::string one; std::getline(text, one, ',');) {
-    const std::size_t first = one.find(':');
-    const std::size_t second = one.find(':', first + 1);
-    all.push_back({one, one.substr(0, first), std::stoll(one.substr(first + 1)), std::stod(one.substr(second + 1))});
+  for (const std::string& one : items(list)) {
+    const std::vector<std::string> parts = items(one, ':');
+    all.push_back({one, parts.at(0), std::stoll(parts.at(1)), std::stod(parts.at(2))});
   }
   return all;
 }

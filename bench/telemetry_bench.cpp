@@ -1,46 +1,18 @@
 // What it costs to record events: runs with everything on (events, flight record, live numbers, trace, event
 // files, endpoint) and with everything off, alternated; and the cost of one event, times the events of a step.
 //   telemetry_bench [preset=gpt2-124m] [micro_batches=4] [memory=SHARE of in-memory, 0.25] [rounds=5] [steps=4]
-//                   [dir=bench-data]
+//                   [clip=1] [dir=bench-data]
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <map>
+#include <filesystem>
 #include <string>
+#include <vector>
 
-#include "base/bytes.h"
-#include "session/session.h"
 #include "telemetry/flight_record.h"
+#include "training_runs.h"
 
 namespace spillway::bench {
 namespace {
-
-// Takes what is told, as the terminal does, and shows nothing.
-struct Listener : TrainObserver {
-  void note(std::string_view) override {}
-  void started(const RunSummary&) override {}
-  void step(const StepRecord& record) override { steps.push_back(record); }
-  void finished(const RunEnd&) override {}
-  std::vector<StepRecord> steps;
-};
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-void write_tokens(const std::filesystem::path& path, std::int64_t count, std::uint16_t most) {
-  std::string header = "{'descr': '<u2', 'fortran_order': False, 'shape': (" + std::to_string(count) + ",), }";
-  header.resize(117, ' ');
-  header += '\n';
-  std::ofstream file(path, std::ios::binary);
-  file.write("\x93NUMPY\x01\x00\x76\x00", 10);
-  file << header;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto id = static_cast<std::uint16_t>(i * 7919 % most);
-    file.write(reinterpret_cast<const char*>(&id), 2);
-  }
-}
 
 double event_seconds() {
   constexpr int events = 2'000'000;
@@ -56,7 +28,7 @@ std::vector<double> step_seconds(TrainOptions options, bool on) {
   options.report_to = on ? "tensorboard" : "none";
   if (on) options.metrics_address = "127.0.0.1:0";
   if (on) options.trace = options.output_dir + ".trace.json";
-  Listener run;
+  Quiet run;
   run_train(options, run);
   std::vector<double> seconds;
   for (std::size_t s = 1; s < run.steps.size(); ++s) seconds.push_back(run.steps[s].step_seconds);
@@ -70,40 +42,26 @@ std::int64_t events_a_step(const std::filesystem::path& run) {
                        [&](const Event& event) { return event.step == last && event.run != 0; });
 }
 
-int bench(std::map<std::string, std::string> given) {
-  const auto setting = [&](const std::string& key, const std::string& otherwise) {
-    return given.contains(key) ? given[key] : otherwise;
-  };
-  const std::filesystem::path dir = setting("dir", "bench-data");
-  std::filesystem::create_directories(dir);
-  InitOptions init;
-  init.preset = setting("preset", "gpt2-124m");
-  init.tokenizer = "bytes";
-  init.output = (dir / init.preset).string();
-  if (!std::filesystem::exists(init.output)) run_init(init);
-  write_tokens(dir / "tokens.npy", 200'000, 257);
-  TrainOptions options;
-  options.model = init.output;
-  options.data = {(dir / "tokens.npy").string()};
-  options.output_dir = (dir / "out").string();
-  options.spill_dir = {dir.string()};
-  options.per_device_train_batch_size = 1;
-  options.gradient_accumulation_steps = std::stoll(setting("micro_batches", "4"));
-  options.max_steps = std::stoll(setting("steps", "4"));
-  const double share = std::stod(setting("memory", "0.25"));
+int bench(const Settings& settings) {
+  TrainOptions options =
+      random_training(settings, settings.text("dir", "bench-data"), settings.text("preset", "gpt2-124m"));
+  options.max_steps = settings.integer("steps", 4);
+  options.max_grad_norm = settings.real("clip", 1);
+  options.save_steps = 0;
+  const double share = settings.real("memory", 0.25);
   options.memory_bytes = static_cast<std::int64_t>(share * static_cast<double>(run_plan(options).in_memory_bytes));
 
   std::vector<double> ratios;
   std::vector<double> all_off;
   std::printf("%-6s %14s %14s %8s\n", "round", "off, s a step", "on, s a step", "ratio");
-  for (int round = 0; round < std::stoi(setting("rounds", "5")); ++round) {
+  for (std::int64_t round = 0; round < settings.integer("rounds", 5); ++round) {
     // Which goes first changes every round.
     const bool on_first = round % 2 == 1;
     const double first = median(step_seconds(options, on_first));
     const double second = median(step_seconds(options, !on_first));
     const double off = on_first ? second : first;
     const double on = on_first ? first : second;
-    std::printf("%-6d %14.4f %14.4f %8.4f\n", round, off, on, on / off);
+    std::printf("%-6ld %14.4f %14.4f %8.4f\n", static_cast<long>(round), off, on, on / off);
     std::fflush(stdout);
     ratios.push_back(on / off);
     all_off.push_back(off);
@@ -120,11 +78,4 @@ int bench(std::map<std::string, std::string> given) {
 }  // namespace
 }  // namespace spillway::bench
 
-int main(int argc, char** argv) {
-  std::map<std::string, std::string> given;
-  for (int i = 1; i < argc; ++i) {
-    const std::string text = argv[i];
-    given[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
-  }
-  return spillway::bench::bench(given);
-}
+int main(int argc, char** argv) { return spillway::bench::bench(spillway::bench::Settings(argc, argv)); }

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <sstream>
 
 #include "base/bytes.h"
 #include "training_runs.h"
@@ -18,8 +17,7 @@ namespace {
 
 std::vector<double> shares_of(const std::string& list) {
   std::vector<double> shares;
-  std::stringstream text(list);
-  for (std::string one; std::getline(text, one, ',');) shares.push_back(std::stod(one));
+  for (const std::string& one : items(list)) shares.push_back(std::stod(one));
   return shares;
 }
 

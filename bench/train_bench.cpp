@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,13 +18,6 @@
 
 namespace spillway::bench {
 namespace {
-
-std::vector<std::string> items(const std::string& list, char separator) {
-  std::vector<std::string> all;
-  std::stringstream text(list);
-  for (std::string item; std::getline(text, item, separator);) all.push_back(item);
-  return all;
-}
 
 struct Tried {
   std::string text;
@@ -38,7 +30,7 @@ struct Tried {
 
 std::vector<Tried> tried_of(const Settings& settings, const TrainOptions& options, std::int64_t in_memory_bytes) {
   std::vector<Tried> all;
-  for (const std::string& text : items(settings.text("settings", "0.25,0.12"), ',')) {
+  for (const std::string& text : items(settings.text("settings", "0.25,0.12"))) {
     const std::vector<std::string> parts = items(text, ':');
     Tried tried{text, options, {}, {}, {}, {}};
     tried.options.memory_bytes =

@@ -2,20 +2,13 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
 namespace spillway::bench {
 namespace {
 
 constexpr std::int64_t token_count = 200'000;
 constexpr std::uint64_t vocab_size = 257;
-
-struct Quiet : TrainObserver {
-  void note(std::string_view) override {}
-  void started(const RunSummary&) override {}
-  void step(const StepRecord& record) override { steps.push_back(record); }
-  void finished(const RunEnd&) override {}
-  std::vector<StepRecord> steps;
-};
 
 // uint16 ids that no model knows: speed does not depend on them.
 void write_tokens(const std::filesystem::path& path) {
@@ -64,6 +57,13 @@ InitOptions shape_of(const std::string& name) {
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+std::vector<std::string> items(const std::string& list, char separator) {
+  std::vector<std::string> all;
+  std::stringstream text(list);
+  for (std::string item; std::getline(text, item, separator);) all.push_back(item);
+  return all;
 }
 
 Settings::Settings(int argc, char** argv) {

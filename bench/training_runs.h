@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "session/session.h"
@@ -12,6 +13,19 @@
 namespace spillway::bench {
 
 double median(std::vector<double> values);
+
+// The items of "0.25,0.12".
+std::vector<std::string> items(const std::string& list, char separator = ',');
+
+// Takes what is told, as the terminal does, and shows nothing.
+struct Quiet : TrainObserver {
+  void note(std::string_view) override {}
+  void started(const RunSummary&) override {}
+  void step(const StepRecord& record) override { steps.push_back(record); }
+  void finished(const RunEnd& run_end) override { end = run_end; }
+  std::vector<StepRecord> steps;
+  RunEnd end;
+};
 
 // Arguments of the form key=value.
 class Settings {
