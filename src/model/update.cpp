@@ -26,7 +26,8 @@ bool same_part(const Label& a, const Label& b) {
 constexpr ValueType factor_type{DType::f32, 1, 1};
 
 // Records updates piece by piece. Pieces follow each other in segments of about one piece's elements, so that small
-// tensors share one.
+// tensors share one; vectors share none with matrices, whose state may lie elsewhere than that of all vectors, which
+// are in memory together.
 class PieceUpdates {
  public:
   PieceUpdates(Recorder& recorder, const Model& model, Operand factor, Operand scalars)
@@ -40,13 +41,16 @@ class PieceUpdates {
     const ParameterState& tensors = model_.state_of(parameter);
     if (!(part_ == of.part)) part_ = of.part, segment_ = of.part.index * 4096, elements_ = 0;
     const std::int64_t size = (piece.row_end - piece.row_begin) * state.tensor(of.weight).cols;
-    if (elements_ > 0 && elements_ + size > model_.cut().piece_elements) ++segment_, elements_ = 0;
+    const bool decays = model_.parameters()[parameter].decays();
+    const bool full = elements_ + size > model_.cut().piece_elements || decays != decays_;
+    if (elements_ > 0 && full) ++segment_, elements_ = 0;
+    decays_ = decays;
     elements_ += size;
     recorder_.label(update_label(of.part, segment_));
     adamw(recorder_,
           {nth_piece(state, tensors.weight, n), nth_piece(state, tensors.exp_avg, n),
            nth_piece(state, tensors.exp_avg_sq, n), nth_piece(state, tensors.low, n)},
-          grad, piece.row_begin - first.row_begin, factor_, scalars_, model_.parameters()[parameter].decays());
+          grad, piece.row_begin - first.row_begin, factor_, scalars_, decays);
   }
 
  private:
@@ -56,6 +60,7 @@ class PieceUpdates {
   Operand scalars_;
   Label part_{Phase::update, -2, -2, "", 0};  // no part of a model
   std::int64_t elements_ = 0;
+  bool decays_ = true;
   std::int32_t segment_ = 0;
 };
 
@@ -152,7 +157,12 @@ void UpdateRecorder::part_done(const Label& part) {
     recorder_.label({Phase::backward, part.layer, -1, part.part, part.index + index++});
     finals.push_back(finalize(state, part));
     record_norm(finals.back());
-    if (finals.back().of.gradient != PieceId::none) kept_.push_back(finals.back().of);
+  }
+  std::stable_partition(finals.begin(), finals.end(), [&](const Final& final) {
+    return model_.parameters()[model_.parameter_of(final.of.weight)].decays();
+  });
+  for (const Final& final : finals) {
+    if (final.of.gradient != PieceId::none) kept_.push_back(final.of);
   }
   switch (way_) {
     case UpdateWay::during: record_updates(finals, {}, Which::all); break;
