@@ -112,8 +112,20 @@ StepRates run_steps(TrainOptions options, std::int64_t memory_bytes) {
   run_train(options, run);
   std::filesystem::remove_all(options.output_dir);
   std::vector<double> rates;
-  for (std::size_t s = 1; s < run.steps.size(); ++s) rates.push_back(run.steps[s].tokens_per_second);
-  return {median(rates), static_cast<double>(run.steps.back().disk_read_bytes + run.steps.back().disk_write_bytes)};
+  std::vector<double> seconds;
+  std::vector<double> update_seconds;
+  for (std::size_t s = 1; s < run.steps.size(); ++s) {
+    const StepRecord& step = run.steps[s];
+    rates.push_back(step.tokens_per_second);
+    seconds.push_back(step.step_seconds);
+    double before = 0;
+    for (const StepPhase phase : {StepPhase::forward, StepPhase::head, StepPhase::backward}) {
+      before += step.totals ? step.totals->phase_seconds[static_cast<std::size_t>(phase)] : 0;
+    }
+    update_seconds.push_back(step.step_seconds - before);
+  }
+  return {median(rates), static_cast<double>(run.steps.back().disk_read_bytes + run.steps.back().disk_write_bytes),
+          median(seconds), median(update_seconds)};
 }
 
 }  // namespace spillway::bench

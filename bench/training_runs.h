@@ -46,6 +46,8 @@ TrainOptions random_training(const Settings& settings, const std::filesystem::pa
 struct StepRates {
   double tokens_per_second = 0;  // median over steps, the first, which warms up, left out
   double disk_bytes = 0;         // a step, both ways
+  double step_seconds = 0;       // median
+  double update_seconds = 0;     // median of what is neither forward nor backward
 };
 
 StepRates run_steps(TrainOptions options, std::int64_t memory_bytes);

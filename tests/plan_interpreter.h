@@ -279,7 +279,7 @@ class PlanInterpreter {
         weights.push_back(weights_[2 * lane]);
       }
       if (next_[lane] == order.size()) continue;
-      if (lane == static_cast<std::size_t>(LaneId::compute) && done_[lane] < next_[lane]) continue;
+      if (runs_ops(static_cast<LaneId>(lane)) && done_[lane] < next_[lane]) continue;
       if (!may_start(steps_[order[next_[lane]]])) continue;
       events.push_back({order[next_[lane]], true});
       weights.push_back(weights_[2 * lane + 1]);
@@ -395,7 +395,7 @@ class PlanInterpreter {
         if (place.bundle == BundleId::none) continue;
         const std::size_t begin = cells(place.offset_bytes);
         for (std::size_t c = begin; c < begin + cells(run.program.values[value].type.bytes()); ++c) {
-          std::int32_t* cell = at({run.plan.compute_memory(), place.bundle}, c);
+          std::int32_t* cell = at({run.plan.memory_of(instr_of(step).lane), place.bundle}, c);
           if (cell == nullptr) return;
           visit(*cell, run.tags[value]);
         }

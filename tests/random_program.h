@@ -21,11 +21,17 @@ inline OpSpec spec_without_meaning(std::string_view name, std::vector<Share> sha
 }
 inline const OpSpec mix_spec = spec_without_meaning("mix", {});
 inline const OpSpec in_place_spec = spec_without_meaning("in_place", {{0, 0}});
-inline const OpSpec update_spec = spec_without_meaning("update", {});
+inline const OpSpec update_spec = [] {
+  OpSpec spec = spec_without_meaning("update", {});
+  spec.anywhere = true;
+  return spec;
+}();
 
 class RandomPrograms {
  public:
-  explicit RandomPrograms(std::uint64_t seed) : random_(seed) {
+  // With `updates_apart` updates share no segment with other ops, and read an output that is made before.
+  explicit RandomPrograms(std::uint64_t seed, bool updates_apart = false)
+      : random_(seed), updates_apart_(updates_apart) {
     const int tensors = between(3, 8);
     for (int t = 0; t < tensors; ++t) {
       const bool large = chance(0.2);
@@ -90,7 +96,9 @@ class RandomPrograms {
     for (int i = 0; i < ops; ++i) {
       if (chance(0.35)) ++label_.layer;
       if (changes_state && chance(0.15)) {
-        add_update(program);
+        if (updates_apart_) add_output(program);
+        for (int updates = updates_apart_ ? between(1, 3) : 1; updates > 0; --updates) add_update(program);
+        label_.layer += updates_apart_ ? 1 : 0;
       } else if (chance(0.1)) {
         add_parts(program);
       } else if (chance(0.2)) {
@@ -148,14 +156,24 @@ class RandomPrograms {
     locals_.push_back(whole);
   }
 
+  void add_output(Program& program) {
+    output_ = {add(program, {DType::f32, 1, 64}, ValueKind::output), 1};
+    program.ops.push_back({&mix_spec, {}, {any_local()}, {output_}, label_});
+    ++label_.layer;
+  }
+
   void add_update(Program& program) {
     const auto piece = static_cast<std::size_t>(between(0, static_cast<int>(versions_.size()) - 1));
     const Operand old{versions_[piece], 1};
     versions_[piece] = add(program, program.value(old.first).type, ValueKind::state_out, static_cast<PieceId>(piece));
-    program.ops.push_back({&update_spec, {}, {old, any_local()}, {{versions_[piece], 1}}, label_});
+    Op op{&update_spec, {}, {old, any_local()}, {{versions_[piece], 1}}, label_};
+    if (updates_apart_) op.reads.push_back(output_);
+    program.ops.push_back(op);
   }
 
   std::mt19937_64 random_;
+  bool updates_apart_ = false;
+  Operand output_;
   State state_;
   Program step_;
   Program look_;

@@ -27,7 +27,10 @@ void add_prediction(nlohmann::ordered_json& json, const PlanReport& r, double di
   json["lower_bound_seconds"] = p.lower_bound_seconds;
   json["compute_seconds"] = p.compute_seconds;
   json["disk_seconds"] = p.disk_seconds;
-  if (r.device_memory_bytes > 0) json["link_seconds"] = p.link_seconds;
+  if (r.device_memory_bytes > 0) {
+    json["link_seconds"] = p.link_seconds;
+    json["update_seconds"] = p.update_seconds;
+  }
   json["stall_seconds"] = p.stall_seconds;
   json["bottleneck"] = p.bottleneck;
   json["phases"] = nlohmann::ordered_json::array();
@@ -64,6 +67,10 @@ std::string json_of(const PlanReport& r, double disk_tbw) {
     json["peak_device_memory_bytes"] = r.peak_device_memory_bytes;
     json["link_up_bytes_per_step"] = r.link_up_bytes_per_step;
     json["link_down_bytes_per_step"] = r.link_down_bytes_per_step;
+    json["updates_on_host"] = r.updates_on_host;
+    json["updates_on_device"] = r.updates_on_device;
+    json["parameters_updated_on_host"] = r.parameters_on_host;
+    json["parameters_updated_on_device"] = r.parameters_on_device;
   }
   for (const PlacementRow& row : r.placement)
     json["placement"].push_back(
@@ -123,9 +130,13 @@ std::string device_text(const PlanReport& r) {
   std::string text = fmt::format("\n{:<24}{:>12}\n", "device, memory", format_bytes(r.device_memory_bytes));
   if (r.fits) text += fmt::format("{:<24}{:>12}\n", "peak on it", format_bytes(r.peak_device_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "smallest that works", format_budget(r.min_device_memory_bytes));
-  if (r.fits)
-    text += fmt::format("{:<24}{:>12} up, {} down\n", "link, each step", format_bytes(r.link_up_bytes_per_step),
-                        format_bytes(r.link_down_bytes_per_step));
+  if (!r.fits) return text;
+  text += fmt::format("{:<24}{:>12} up, {} down\n", "link, each step", format_bytes(r.link_up_bytes_per_step),
+                      format_bytes(r.link_down_bytes_per_step));
+  const auto parameters = static_cast<double>(std::max<std::int64_t>(1, r.parameters_on_host + r.parameters_on_device));
+  text += fmt::format("{:<24}{:>12} on the device, {:.0f}% of the parameters; {} on the processor\n", "updates",
+                      r.updates_on_device, 100 * static_cast<double>(r.parameters_on_device) / parameters,
+                      r.updates_on_host);
   return text;
 }
 

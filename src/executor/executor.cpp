@@ -27,6 +27,7 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
                    KernelCache& kernels, const ExecutorOptions& options)
     : layout_(layout),
       options_(options),
+      compute_pace_(plans.front().device_pages > 0 ? options.update.device_parameters_per_second : 0),
       events_(options.recorder, layout, plans_),
       trail_(layout.bundles.size(), static_cast<std::size_t>(plans.front().all_pages())),
       lanes_(std::make_unique<Lanes>()) {
@@ -54,8 +55,9 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
     slots_ = std::make_shared<SlotStore>(store, *io_);
   }
   for (std::size_t p = 0; p < programs.size(); ++p) {
+    const HostPagePool& pages = has_device() ? *device_ : *pool_;
     programs_.push_back(
-        std::make_unique<BoundProgram>(*programs[p], layout.programs[p], layout, pool_of(compute_memory()), kernels));
+        std::make_unique<BoundProgram>(*programs[p], layout.programs[p], layout, pages, *pool_, kernels));
   }
   scratch_bytes_ = round_up(kernels.scratch_bytes(), 4096);
   scratch_ = AlignedBytes(scratch_bytes_ * options.threads);
@@ -65,9 +67,7 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   on_disk_.resize(layout.bundles.size());
   for (const Plan& plan : plans) plans_.emplace_back(plan, layout);
   lanes_->thread = std::thread([this] { disk_thread(); });
-  for (const LaneId lane : {LaneId::up, LaneId::down}) {
-    if (has_device()) lanes_->copies(lane).thread = std::thread([this, lane] { copy_thread(lane); });
-  }
+  if (has_device()) start_workers(plans);
 }
 
 Executor::~Executor() {
@@ -77,7 +77,7 @@ Executor::~Executor() {
     lanes_->stop = true;
   }
   lanes_->changed.notify_all();
-  stop_copies();
+  stop_workers();
   lanes_->thread.join();
   if (options_.slots) slots_->on_release({});  // they outlive the engine, and commits may give some back until then
 }
@@ -114,16 +114,17 @@ RunReport Executor::run(const Plan& plan) {
     const std::lock_guard lock(lanes_->mutex);
     lanes_->submitted.push_back(following);
     lanes_->idle = false;
-    for (const LaneId lane : {LaneId::up, LaneId::down}) {
+    for (const LaneId lane : worker_lanes) {
       if (plan.lanes[static_cast<std::size_t>(lane)].empty()) continue;
-      lanes_->copies(lane).submitted.push_back(following);
-      lanes_->copies(lane).idle = false;
+      lanes_->worker(lane).submitted.push_back(following);
+      lanes_->worker(lane).idle = false;
     }
   }
   lanes_->changed.notify_all();
   io_->wake();
   try {
     run_compute(*following, report);
+    await_updates(*following, report);
   } catch (const std::exception&) {
     fail(std::current_exception());  // the disk thread stops; the failure is thrown below
     wait_until_idle();
@@ -142,7 +143,10 @@ void Executor::drain() {
 
 void Executor::wait_until_idle() {
   std::unique_lock lock(lanes_->mutex);
-  lanes_->changed.wait(lock, [&] { return lanes_->idle && lanes_->up.idle && lanes_->down.idle; });
+  lanes_->changed.wait(lock, [&] {
+    return lanes_->idle && std::all_of(lanes_->workers.begin(), lanes_->workers.end(),
+                                       [](const Lanes::Worker& worker) { return worker.idle; });
+  });
 }
 
 // What the entry names is in memory where the last plan left it, and no dirtier than the entry permits; what it does
@@ -216,7 +220,7 @@ void Executor::run_compute(const Following& following, RunReport& report) {
     delays.maybe_sleep();
     for (const StayId stay : instr.begins) begin_stay(following, id, stay);
     events_.op_begin(following, id, instr.op);
-    run_op(program, instr.op);
+    run_op(program, instr.op, compute_pace_);
     events_.op_end(following, id, instr.op);
     end_instr(LaneId::compute);
   }
@@ -232,13 +236,28 @@ void Executor::end_instr(LaneId lane) {
   io_->wake();
 }
 
-void Executor::run_op(const BoundProgram& program, OpId op) {
+void Executor::run_op(const BoundProgram& program, OpId op, OpPace& pace) {
   const BoundProgram::Call call = program.call(op);
-  threads_->run(call.kernel->tasks(), [&](int thread, std::int64_t task) {
-    std::byte* scratch = scratch_.data() + thread * scratch_bytes_;
-    call.kernel->run(task, {call.reads, call.writes, {scratch, static_cast<std::size_t>(scratch_bytes_)}});
-    check_float_mode();
-  });
+  const auto run = [&] {
+    threads_->run(call.kernel->tasks(), [&](int thread, std::int64_t task) {
+      std::byte* scratch = scratch_.data() + thread * scratch_bytes_;
+      call.kernel->run(task, {call.reads, call.writes, {scratch, static_cast<std::size_t>(scratch_bytes_)}});
+      check_float_mode();
+    });
+  };
+  const std::int64_t parameters = program.updated_by(op);
+  parameters > 0 ? pace.run(static_cast<double>(parameters), run) : run();
+}
+
+// Inputs and outputs are the caller's again when both processors are done.
+void Executor::await_updates(const Following& following, RunReport& report) {
+  const auto lane = static_cast<std::size_t>(LaneId::update);
+  LaneClock clock{};
+  clock[lane] = following.base[lane] + std::ssize(following.waits->plan().lanes[lane]);
+  if (reached(clock)) return;
+  const auto start = SteadyClock::now();
+  wait_in_lane(clock);
+  report.stalled_seconds += seconds_since(start);
 }
 
 void Executor::begin_stay(const Following& following, InstrId instr, StayId id) {

@@ -1,12 +1,13 @@
 // The executor interprets plans: it starts the instructions of each lane in order, each when what it waits for is done,
 // and decides nothing. Compute runs on the calling thread and its pool; one further thread moves pages to and from disk
 // and sleeps when it has nothing to do. For plans with a device, two more copy between its pages and the host's, one
-// for each direction.
+// for each direction, and where ops run in the host's memory, another one runs them on a pool of its own.
 //
 // The device is a virtual one: a second pool of pages, in which the same processor computes, behind a link that is held
 // to its rates.
 //
-// Plans follow each other as a stream: a run returns when its ops are done, with moves of its tail still under way, and
+// Plans follow each other as a stream: a run returns when its ops are done, on both processors, with moves of its tail
+// still under way, and
 // the next plan's instructions queue behind them in each lane. What the next plan waits for of them is in plan/trail.h.
 //
 // Everything large is reserved by the constructor; running a plan allocates nothing large.
@@ -24,6 +25,7 @@
 #include "device/thread_pool.h"
 #include "executor/kernel_table.h"
 #include "executor/link_pace.h"
+#include "executor/op_pace.h"
 #include "executor/run_events.h"
 #include "machine/rates.h"
 #include "plan/trail.h"
@@ -44,7 +46,8 @@ struct ExecutorOptions {
   // out, each held once for the callee, who releases them. On the disk thread, so it must be brief; of a speculated run
   // not before it is accepted, then possibly on the thread that does, and never when it is taken back.
   std::function<void(SlotSnapshot)> on_commit = {};
-  LinkRate link = {};  // to the device; rates of 0: as fast as memory is copied
+  LinkRate link = {};       // to the device; rates of 0: as fast as memory is copied
+  UpdateRates update = {};  // of ops that may run anywhere, with a device; rates of 0: as fast as they run
   IoOptions io;
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io = {};  // a failing disk, for tests
   bool poison = false;                // fill pages with NaN before a stay begins on them
@@ -124,7 +127,8 @@ class Executor {
   void leave(const Plan& plan, const Following& following);
   void count_traffic(const Plan& plan, RunReport& report);
   void run_compute(const Following& following, RunReport& report);
-  void run_op(const BoundProgram& program, OpId op);
+  void run_op(const BoundProgram& program, OpId op, OpPace& pace);
+  void await_updates(const Following& following, RunReport& report);
   void begin_stay(const Following& following, InstrId instr, StayId id);
   bool reached(const LaneClock& clock) const;
   void wait_for(const Following& following, InstrId id, RunReport& report);
@@ -146,12 +150,16 @@ class Executor {
   void commit(const Following& following);
   void end_move(LaneId lane, Move& move);
 
-  // The threads of the link's directions.
+  // The threads of the link's directions, and that of the host's processor.
+  void serve(LaneId lane, const std::function<void(const Following&)>& run_lane);
   void copy_thread(LaneId lane);
   void run_copies(const Following& following, LaneId lane, LinkPace& pace);
-  bool wait_for_copy(const LaneClock& clock);
+  void update_thread();
+  void run_updates(const Following& following, OpPace& pace);
+  bool wait_in_lane(const LaneClock& clock);
   void end_instr(LaneId lane);
-  void stop_copies();
+  void start_workers(std::span<const Plan> plans);
+  void stop_workers();
 
   // Moves outside a plan, on the calling thread.
   struct InMemory;
@@ -179,7 +187,6 @@ class Executor {
   HostPagePool& pool_of(MemoryId memory) const { return memory == MemoryId::host ? *pool_ : *device_; }
   void attach(PageId physical, const Residence& what, std::size_t index);
   bool has_device() const { return device_ != nullptr; }
-  MemoryId compute_memory() const { return has_device() ? MemoryId::device : MemoryId::host; }
 
   const Layout& layout_;
   ExecutorOptions options_;
@@ -191,6 +198,8 @@ class Executor {
   std::unique_ptr<ThreadPool> threads_;
   AlignedBytes scratch_;  // scratch_bytes_ for each thread
   std::int64_t scratch_bytes_ = 0;
+  OpPace compute_pace_;
+  std::unique_ptr<ThreadPool> update_threads_;  // of the update lane; null: no plan has one
   std::vector<PlanWaits> plans_;
   RunEvents events_;
   Trail trail_;

@@ -1,5 +1,7 @@
 // The link side of the executor: a thread for each direction, which copies in lane order, one after the other, and
 // sleeps while it waits.
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "base/error.h"
 #include "executor/executor.h"
@@ -7,28 +9,33 @@
 
 namespace spillway {
 
-void Executor::copy_thread(LaneId lane) {
-  Lanes::Copies& copies = lanes_->copies(lane);
-  const LinkRate& link = options_.link;
-  LinkPace pace(lane == LaneId::up ? link.up_bytes_per_second : link.down_bytes_per_second, link.copy_seconds);
+// Takes the plans of a lane one after the other.
+void Executor::serve(LaneId lane, const std::function<void(const Following&)>& run_lane) {
+  Lanes::Worker& worker = lanes_->worker(lane);
   for (;;) {
     std::shared_ptr<const Following> following;
     {
       std::unique_lock lock(lanes_->mutex);
-      if (lanes_->failed.load()) copies.submitted.clear();
-      copies.idle = copies.submitted.empty();
-      if (copies.idle) lanes_->changed.notify_all();
-      lanes_->changed.wait(lock, [&] { return lanes_->stop || !copies.submitted.empty(); });
+      if (lanes_->failed.load()) worker.submitted.clear();
+      worker.idle = worker.submitted.empty();
+      if (worker.idle) lanes_->changed.notify_all();
+      lanes_->changed.wait(lock, [&] { return lanes_->stop || !worker.submitted.empty(); });
       if (lanes_->stop) return;
-      following = std::move(copies.submitted.front());
-      copies.submitted.pop_front();
+      following = std::move(worker.submitted.front());
+      worker.submitted.pop_front();
     }
     try {
-      run_copies(*following, lane, pace);
+      run_lane(*following);
     } catch (const std::exception&) {
       fail(std::current_exception());
     }
   }
+}
+
+void Executor::copy_thread(LaneId lane) {
+  const LinkRate& link = options_.link;
+  LinkPace pace(lane == LaneId::up ? link.up_bytes_per_second : link.down_bytes_per_second, link.copy_seconds);
+  serve(lane, [&](const Following& following) { run_copies(following, lane, pace); });
 }
 
 // Those of one plan; stops when any lane has failed.
@@ -36,7 +43,7 @@ void Executor::run_copies(const Following& following, LaneId lane, LinkPace& pac
   const Plan& plan = following.waits->plan();
   Delays delays(options_.delay_seed == 0 ? 0 : options_.delay_seed * 40503U + static_cast<std::uint64_t>(lane));
   for (const InstrId id : plan.lanes[static_cast<std::size_t>(lane)]) {
-    if (!wait_for_copy(following.wait_of(id))) return;
+    if (!wait_in_lane(following.wait_of(id))) return;
     delays.maybe_sleep();
     const Instr& instr = plan.instrs[index_of(id)];
     for (const StayId stay : instr.begins) begin_stay(following, id, stay);
@@ -48,7 +55,7 @@ void Executor::run_copies(const Following& following, LaneId lane, LinkPace& pac
   }
 }
 
-bool Executor::wait_for_copy(const LaneClock& clock) {
+bool Executor::wait_in_lane(const LaneClock& clock) {
   for (;;) {
     const std::uint32_t seen = lanes_->events.load();
     if (lanes_->failed.load()) return false;
@@ -57,9 +64,22 @@ bool Executor::wait_for_copy(const LaneClock& clock) {
   }
 }
 
-void Executor::stop_copies() {
+// For the directions of the link, and for updates where a plan has some.
+void Executor::start_workers(std::span<const Plan> plans) {
   for (const LaneId lane : {LaneId::up, LaneId::down}) {
-    if (lanes_->copies(lane).thread.joinable()) lanes_->copies(lane).thread.join();
+    lanes_->worker(lane).thread = std::thread([this, lane] { copy_thread(lane); });
+  }
+  const bool updates = std::any_of(plans.begin(), plans.end(), [](const Plan& plan) {
+    return !plan.lanes[static_cast<std::size_t>(LaneId::update)].empty();
+  });
+  if (!updates) return;
+  update_threads_ = std::make_unique<ThreadPool>(options_.threads);
+  lanes_->worker(LaneId::update).thread = std::thread([this] { update_thread(); });
+}
+
+void Executor::stop_workers() {
+  for (const LaneId lane : worker_lanes) {
+    if (lanes_->worker(lane).thread.joinable()) lanes_->worker(lane).thread.join();
   }
 }
 

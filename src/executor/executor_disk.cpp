@@ -91,8 +91,9 @@ const Following* Executor::next_of(LaneId lane, InstrId& id) {
 // Says at which counts of ops and copies to wake, then looks once more; false when a move can start after all.
 bool Executor::ask_for_wake() {
   constexpr std::array others{static_cast<std::size_t>(LaneId::compute), static_cast<std::size_t>(LaneId::up),
-                              static_cast<std::size_t>(LaneId::down)};
-  LaneClock wake_at{never, never, never, never, never};
+                              static_cast<std::size_t>(LaneId::down), static_cast<std::size_t>(LaneId::update)};
+  LaneClock wake_at{};
+  wake_at.fill(never);
   bool any = false;
   for (const LaneId lane : {LaneId::read, LaneId::write}) {
     InstrId id = InstrId::none;

@@ -87,32 +87,45 @@ void KernelCache::make_all(const Program& program) {
 }
 
 BoundProgram::BoundProgram(const Program& program, const ProgramLayout& layout, const Layout& whole,
-                           const HostPagePool& pool, KernelCache& kernels)
+                           const HostPagePool& pool, const HostPagePool& host, KernelCache& kernels)
     : program_(program), host_(program) {
-  const auto address = [&](const Operand& operand) -> std::byte* {
-    if (!operand.exists()) return nullptr;
-    const Place& place = layout.places[index_of(operand.first)];
-    if (place.bundle == BundleId::none) return host_.data(operand.first);
-    return pool.address(whole.bundles[index_of(place.bundle)].address + place.offset_bytes);
+  const auto address_in = [&](const HostPagePool& pages) {
+    return [&](const Operand& operand) -> std::byte* {
+      if (!operand.exists()) return nullptr;
+      const Place& place = layout.places[index_of(operand.first)];
+      if (place.bundle == BundleId::none) return host_.data(operand.first);
+      return pages.address(whole.bundles[index_of(place.bundle)].address + place.offset_bytes);
+    };
   };
-  first_read_.push_back(0);
-  first_write_.push_back(0);
   for (const Op& op : program.ops) {
     kernels_.push_back(&kernels.get(key_of(program, op)));
-    for (const Operand& read : op.reads) reads_.push_back(address(read));
-    if (const std::int64_t offset = offset_bytes_of(program, op); offset > 0) {
-      reads_[first_read_.back() + static_cast<std::size_t>(op.spec->offset_read)] += offset;
-    }
-    for (const Operand& write : op.writes) writes_.push_back(address(write));
-    first_read_.push_back(static_cast<std::uint32_t>(reads_.size()));
-    first_write_.push_back(static_cast<std::uint32_t>(writes_.size()));
+    add(program, op, address_in(pool), in_pool_);
+    if (&host != &pool) add(program, op.spec->anywhere ? op : Op(), address_in(host), on_host_);
   }
 }
 
-BoundProgram::Call BoundProgram::call(OpId op) const {
+template <typename Address>
+void BoundProgram::add(const Program& program, const Op& op, const Address& address, Operands& to) {
+  for (const Operand& read : op.reads) to.reads.push_back(address(read));
+  if (const std::int64_t offset = op.spec != nullptr ? offset_bytes_of(program, op) : 0; offset > 0) {
+    to.reads[to.first_read.back() + static_cast<std::size_t>(op.spec->offset_read)] += offset;
+  }
+  for (const Operand& write : op.writes) to.writes.push_back(address(write));
+  to.first_read.push_back(static_cast<std::uint32_t>(to.reads.size()));
+  to.first_write.push_back(static_cast<std::uint32_t>(to.writes.size()));
+}
+
+BoundProgram::Call BoundProgram::call_in(const Operands& operands, OpId op) const {
   const std::size_t i = index_of(op);
-  return {kernels_[i], std::span(reads_).subspan(first_read_[i], first_read_[i + 1] - first_read_[i]),
-          std::span(writes_).subspan(first_write_[i], first_write_[i + 1] - first_write_[i])};
+  const auto part = [i](const auto& all, const std::vector<std::uint32_t>& first) {
+    return std::span(all).subspan(first[i], first[i + 1] - first[i]);
+  };
+  return {kernels_[i], part(operands.reads, operands.first_read), part(operands.writes, operands.first_write)};
+}
+
+std::int64_t BoundProgram::updated_by(OpId op) const {
+  const Op& what = program_.ops[index_of(op)];
+  return what.spec->anywhere ? program_.type_of(what.writes.front()).elements() : 0;
 }
 
 }  // namespace spillway

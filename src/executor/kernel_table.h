@@ -59,8 +59,9 @@ KernelKey key_of(const Program& program, const Op& op);
 // The ops of one Program, ready to run.
 class BoundProgram {
  public:
+  // Ops use the pages of `pool`; those that may run anywhere may use those of `host`, too.
   BoundProgram(const Program& program, const ProgramLayout& layout, const Layout& whole, const HostPagePool& pool,
-               KernelCache& kernels);
+               const HostPagePool& host, KernelCache& kernels);
 
   const Program& program() const { return program_; }
   HostValues& host() { return host_; }
@@ -69,16 +70,29 @@ class BoundProgram {
     std::span<const std::byte* const> reads;
     std::span<std::byte* const> writes;
   };
-  Call call(OpId op) const;
+  Call call(OpId op) const { return call_in(in_pool_, op); }
+  Call call_on_host(OpId op) const { return call_in(on_host_, op); }
+  // Parameters that the op updates, of one that may run anywhere; otherwise 0.
+  std::int64_t updated_by(OpId op) const;
 
  private:
+  // Addresses of all ops' operands in one memory, one op after the other.
+  struct Operands {
+    std::vector<const std::byte*> reads;
+    std::vector<std::byte*> writes;
+    std::vector<std::uint32_t> first_read{0};  // by op, and one more
+    std::vector<std::uint32_t> first_write{0};
+  };
+
+  template <typename Address>
+  static void add(const Program& program, const Op& op, const Address& address, Operands& to);
+  Call call_in(const Operands& operands, OpId op) const;
+
   const Program& program_;
   HostValues host_;
-  std::vector<const Kernel*> kernels_;   // by op
-  std::vector<const std::byte*> reads_;  // of all ops, one after the other
-  std::vector<std::byte*> writes_;
-  std::vector<std::uint32_t> first_read_;  // by op, and one more
-  std::vector<std::uint32_t> first_write_;
+  std::vector<const Kernel*> kernels_;  // by op
+  Operands in_pool_;
+  Operands on_host_;  // of those that may run anywhere; of others none
 };
 
 }  // namespace spillway

@@ -36,6 +36,9 @@ class Delays {
 
 constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 
+// Those that have a thread each.
+constexpr std::array worker_lanes{LaneId::up, LaneId::down, LaneId::update};
+
 // A move that was started and does not count as done yet.
 struct Executor::Move {
   std::shared_ptr<const Following> of;
@@ -52,22 +55,22 @@ struct Executor::Lanes {
   std::array<std::atomic<std::int64_t>, lane_count> done{};  // instructions of each lane that are done, in order
   std::atomic<std::uint32_t> events{0};                      // grows with every change the compute thread may wait for
   // By lane, the count at which the disk thread wants a wake; it sees the ends of its own lanes.
-  std::array<std::atomic<std::int64_t>, lane_count> wake_at{never, never, never, never, never};
+  std::array<std::atomic<std::int64_t>, lane_count> wake_at{never, never, never, never, never, never};
   std::atomic<bool> failed{false};
 
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<const Following>> submitted;  // for the disk thread to take
   bool idle = true;  // the disk thread has nothing to start and nothing under way, and touches no engine
-  // Of a direction of the link: plans for its thread to take. It has nothing to do when it says so.
-  struct Copies {
+  // Of a direction of the link, or of updates on the host: plans for its thread to take. It has nothing to do when it
+  // says so.
+  struct Worker {
     std::deque<std::shared_ptr<const Following>> submitted;
     bool idle = true;
     std::thread thread;
   };
-  Copies up;
-  Copies down;
-  Copies& copies(LaneId lane) { return lane == LaneId::up ? up : down; }
+  std::array<Worker, worker_lanes.size()> workers;
+  Worker& worker(LaneId lane) { return workers[static_cast<std::size_t>(lane) - static_cast<std::size_t>(LaneId::up)]; }
   std::exception_ptr failure;  // the first one; it stays
   bool stop = false;
 

@@ -8,6 +8,7 @@ static_assert(static_cast<int>(EventLane::write) == static_cast<int>(LaneId::wri
 
 EventLane RunEvents::lane_of(LaneId lane) {
   if (lane == LaneId::up) return EventLane::up;
+  if (lane == LaneId::update) return EventLane::update;
   return lane == LaneId::down ? EventLane::down : static_cast<EventLane>(lane);
 }
 
@@ -59,7 +60,7 @@ void RunEvents::attach(const Following& run, InstrId id, StayId id_of_stay) {
   const Plan& plan = run.waits->plan();
   const Stay& stay = plan.stays[index_of(id_of_stay)];
   const LaneId lane = plan.instrs[index_of(id)].lane;
-  if (is_copy(plan.instrs[index_of(id)].kind)) return;  // their threads have no ring
+  if (is_copy(plan.instrs[index_of(id)].kind) || lane == LaneId::update) return;  // their threads have no ring
   to_->stay_begin(lane == LaneId::compute ? EventSource::compute : EventSource::disk, lane_of(lane), tag_of(run),
                   number_of(id), static_cast<std::int32_t>(stay.bundle), std::ssize(stay.pages) * layout_.page_bytes);
 }

@@ -112,6 +112,12 @@ LinkRate read_link(const JsonObject& object) {
   return link;
 }
 
+UpdateRates read_update(const JsonObject& object) {
+  refuse_unknown(object,
+                 std::to_array<std::string_view>({"host_parameters_per_second", "device_parameters_per_second"}));
+  return {object.positive("host_parameters_per_second"), object.positive("device_parameters_per_second")};
+}
+
 OpRate read_op(const JsonObject& object) {
   refuse_unknown(object, std::to_array<std::string_view>(
                              {"op", "dtype", "shape", "flops", "bytes", "threads", "seconds", "source"}));
@@ -195,7 +201,7 @@ MachineRates parse_machine(std::string_view text, const std::string& file) {
   refuse_unknown(object, std::to_array<std::string_view>(
                              {"identity", "threads", "memory_bytes", "bf16_flops_per_second", "f32_flops_per_second",
                               "memory_bytes_per_second", "compute_slowdown", "op_seconds", "attach_seconds",
-                              "wake_seconds", "device_memory_bytes", "link", "source", "disks", "ops"}));
+                              "wake_seconds", "device_memory_bytes", "link", "update", "source", "disks", "ops"}));
   MachineRates rates = assumed_rates();
   if (const std::optional<JsonObject> identity = object.object("identity")) rates.identity = read_identity(*identity);
   rates.threads = object.size("threads", most_threads, 0);
@@ -209,6 +215,7 @@ MachineRates parse_machine(std::string_view text, const std::string& file) {
   read(object, "wake_seconds", rates.wake_seconds);
   read_bytes(object, "device_memory_bytes", rates.device_memory_bytes);
   if (const std::optional<JsonObject> link = object.object("link")) rates.link = read_link(*link);
+  if (const std::optional<JsonObject> update = object.object("update")) rates.update = read_update(*update);
   rates.source = source_of(object);
   if (object.has("disks")) rates.disks.clear();
   for (const JsonObject& disk : objects(object, "disks")) rates.disks.push_back(read_disk(disk));
@@ -234,6 +241,10 @@ std::string write_machine(const MachineRates& rates) {
   if (rates.device_memory_bytes > 0) {
     out["device_memory_bytes"] = rates.device_memory_bytes;
     out["link"] = link_json(rates.link);
+    if (rates.update.host_parameters_per_second > 0 && rates.update.device_parameters_per_second > 0) {
+      out["update"] = {{"host_parameters_per_second", rates.update.host_parameters_per_second},
+                       {"device_parameters_per_second", rates.update.device_parameters_per_second}};
+    }
   }
   out["source"] = name_of(rates.source);
   out["disks"] = ordered_json::array();

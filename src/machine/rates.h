@@ -68,6 +68,12 @@ struct LinkRate {
   double copy_seconds = 0;  // to start a copy
 };
 
+// Parameters that a processor updates in a second, beside a device; 0: not said, then by the ops' rates.
+struct UpdateRates {
+  double host_parameters_per_second = 0;
+  double device_parameters_per_second = 0;
+};
+
 struct MachineRates {
   MachineIdentity identity;
   std::int64_t threads = 0;          // 0: not said
@@ -82,6 +88,7 @@ struct MachineRates {
   RateSource source = RateSource::declared;     // of the rates above
   std::int64_t device_memory_bytes = 0;         // 0: there is no device
   LinkRate link;                                // to it
+  UpdateRates update;                           // of both processors
   std::vector<DiskRate> disks;
   std::vector<OpRate> ops;
 

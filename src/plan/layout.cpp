@@ -68,6 +68,7 @@ class LayoutMaker {
     for (std::size_t p = 0; p < programs_.size(); ++p) make_local_bundles(static_cast<std::int32_t>(p));
     for (std::size_t p = 0; p < programs_.size(); ++p) place_values(p);
     for (std::size_t p = 0; p < programs_.size(); ++p) note_uses(p);
+    for (std::size_t p = 0; p < programs_.size(); ++p) note_output_makers(p);
     for (std::size_t p = 0; p < programs_.size(); ++p) note_lives_of_state(p);
     for (std::int32_t s = 0; s < state_storages_; ++s) {
       const Place& place = storage_places_[static_cast<std::size_t>(s)];
@@ -386,6 +387,23 @@ class LayoutMaker {
     for (std::size_t b = static_cast<std::size_t>(layout_.state_bundles); b < seen.size(); ++b) {
       const auto& [segment, at] = seen[b];
       if (segment >= 0) layout.uses[static_cast<std::size_t>(segment)][at].ends = true;
+    }
+  }
+
+  void note_output_makers(std::size_t p) {
+    const Program& program = *programs_[p];
+    std::vector<OpId> makers(program.values.size(), OpId::none);
+    for (std::size_t i = 0; i < program.ops.size(); ++i) {
+      OpId last = OpId::none;
+      for (const Operand& read : program.ops[i].reads) {
+        for_each_value(read, [&](std::size_t v) { last = std::max(last, makers[v]); });
+      }
+      layout_.programs[p].output_makers.push_back(last);
+      for (const Operand& write : program.ops[i].writes) {
+        for_each_value(write, [&](std::size_t v) {
+          if (program.values[v].kind == ValueKind::output) makers[v] = static_cast<OpId>(i);
+        });
+      }
     }
   }
 

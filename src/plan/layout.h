@@ -48,6 +48,9 @@ struct Use {
   bool creates = false;  // nothing in it has a value yet that is needed from here on
   bool writes = false;   // its bytes change
   bool ends = false;     // nothing in it is needed afterwards, or until a later use creates it anew
+  // Seen from a device, see plan/tiers.h:
+  bool below = false;   // by ops that run in the host's memory: it must be newest there, and is old here if they write
+  bool leaves = false;  // the next use is one below
 };
 
 struct ProgramLayout {
@@ -58,6 +61,9 @@ struct ProgramLayout {
   // State that no commit holds and that the Program does not touch is dead at both ends.
   std::vector<bool> dead_on_entry;
   std::vector<bool> dead_on_exit;
+  // By op: the last one before it that makes an output which it reads, or none. Outputs lie outside the pages, so no
+  // wait for pages orders the two.
+  std::vector<OpId> output_makers = {};
 };
 
 // The layouts of several Programs over one State. State bundles come first and are shared by all; each Program's local

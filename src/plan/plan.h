@@ -23,11 +23,13 @@ constexpr std::size_t index_of(PageId id) { return static_cast<std::size_t>(id);
 constexpr std::size_t index_of(StayId id) { return static_cast<std::size_t>(id); }
 constexpr std::size_t index_of(InstrId id) { return static_cast<std::size_t>(id); }
 
-// Instructions of a lane start in order. Those of `compute` run one after the other; those of the others may be in
-// flight together, and count as done in order. `read` and `write` are the disk's directions, `up` (to the device) and
-// `down` (to the host) the link's.
-enum class LaneId : std::uint8_t { compute, read, write, up, down };
-constexpr std::size_t lane_count = 5;
+// Instructions of a lane start in order. Those of `compute` and `update` run one after the other; those of the others
+// may be in flight together, and count as done in order. `read` and `write` are the disk's directions, `up` (to the
+// device) and `down` (to the host) the link's. `update` has the ops that a plan with a device runs on the host's
+// processor, in the host's memory.
+enum class LaneId : std::uint8_t { compute, read, write, up, down, update };
+constexpr std::size_t lane_count = 6;
+constexpr bool runs_ops(LaneId lane) { return lane == LaneId::compute || lane == LaneId::update; }
 std::string_view name_of(LaneId lane);
 
 enum class MemoryId : std::uint8_t { host, device };
@@ -127,8 +129,10 @@ struct Plan {
   std::int64_t held_slots = 0;   // the same for the versions from before it, when it may be taken back
 
   std::int64_t all_pages() const { return pages + device_pages; }
-  // The memory that ops use.
-  MemoryId compute_memory() const { return device_pages > 0 ? MemoryId::device : MemoryId::host; }
+  // The memory that ops of this lane use.
+  MemoryId memory_of(LaneId lane) const {
+    return lane == LaneId::compute && device_pages > 0 ? MemoryId::device : MemoryId::host;
+  }
 };
 
 // By state bundle: whether what is below the device when this plan begins is neither read by it nor left by it to be
@@ -172,6 +176,8 @@ struct PlanRequest {
   const std::vector<bool>* clean = nullptr;
   // By segment: the lane its ops run in, which is then no order between those of different lanes. Null: compute, all.
   const std::vector<LaneId>* lanes = nullptr;
+  // By segment, of a plan with a device: its ops run on the host's processor, in the host's memory. Null: none does.
+  const std::vector<bool>* below = nullptr;
 };
 
 // Plans one Program in `pages` pages, at least smallest_pages(). State that the Program only creates (see Use::creates)

@@ -3,6 +3,7 @@
 // be freed. A write is placed right after the last change of what will be evicted, so that by the time the pages are
 // wanted they are clean.
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "plan/plan.h"
@@ -32,13 +33,17 @@ class Planner {
     lanes_ = request.lanes;
     enter(entry);
     wrap_ = exit == nullptr;
+    exit_.assign(layout_.bundles.size(), wrap_);
+    for (std::size_t i = 0; exit != nullptr && i < exit->size(); ++i) exit_[index_of((*exit)[i].bundle)] = true;
     for (std::int32_t s = 0; s < segments(); ++s) {
       now_ = s;
+      bring_back();
       bring_in(s);
       read_ahead(s);
       run(s);
     }
     now_ = segments();
+    bring_back();
     if (exit != nullptr) meet(*exit);
     if (request.clean != nullptr) clean(*request.clean);
     make_room_at_boundary();
@@ -75,7 +80,7 @@ class Planner {
   void bring_in(std::int32_t s) {
     std::int64_t wanted = 0;
     for (const Use& use : uses(s)) {
-      if (!memory_.has(use.bundle)) wanted += layout_.pages_of(use.bundle);
+      if (!use.below && !memory_.has(use.bundle)) wanted += layout_.pages_of(use.bundle);
     }
     while (memory_.free_pages() < wanted) {
       const BundleId victim = memory_.victim(s);
@@ -83,10 +88,10 @@ class Planner {
       evict(victim);
     }
     for (const Use& use : uses(s)) {
-      if (!memory_.has(use.bundle) && !use.creates) read(use.bundle);
+      if (!use.below && !memory_.has(use.bundle) && !use.creates) read(use.bundle);
     }
     for (const Use& use : uses(s)) {
-      if (use.creates) memory_.take(use.bundle, s);
+      if (!use.below && use.creates) memory_.take(use.bundle, s);
     }
   }
 
@@ -97,11 +102,14 @@ class Planner {
     Instr instr{Instr::Kind::read, LaneId::read, OpId::none,
                 {held.stay},       {held.stay},  memory_.waits_of_pages(held.stay)};
     // Its address is where it lay before, and may still be read or read into there.
-    for (const InstrId wait : {held.last_run, held.last_read, held.last_write}) {
+    for (const InstrId wait : held.runs) {
+      if (wait != InstrId::none) instr.after.push_back(wait);
+    }
+    for (const InstrId wait : {held.last_read, held.last_write}) {
       if (wait != InstrId::none) instr.after.push_back(wait);
     }
     if (policy_.paced() && newest_run_ != InstrId::none) instr.after.push_back(newest_run_);
-    held.last_run = InstrId::none;
+    held.runs = no_accesses;
     held.last_change = InstrId::none;
     held.changed_in = -1;
     held.last_read = schedule_.emit(std::move(instr), now_, When::read);
@@ -112,6 +120,40 @@ class Planner {
     if (memory_.holding(bundle).dirty) write(bundle);
     ahead_ = std::min(ahead_, uses_.next(bundle, now_ - 1));
     memory_.release(bundle);
+  }
+
+  // What runs in the memory below is to find the newest there; what it changes, or uses last, is of no use here.
+  void hand_down(const Use& use) {
+    if (memory_.has(use.bundle)) {
+      if (memory_.holding(use.bundle).dirty) write(use.bundle);
+      if (use.writes || use.creates || use.ends) memory_.release(use.bundle);
+    }
+    if (use.writes || use.creates) changed_below_.push_back(use.bundle);
+  }
+
+  // What was changed below comes back where there is room for it until its next use: one update later, for copies go in
+  // order, and those behind it need not wait for that update.
+  void bring_back() {
+    if (changed_below_.empty() && now_ < segments()) return;
+    bring_back(coming_back_);
+    coming_back_ = std::exchange(changed_below_, {});
+    if (now_ == segments()) bring_back(coming_back_);
+  }
+
+  void bring_back(const std::vector<BundleId>& bundles) {
+    for (const BundleId bundle : bundles) {
+      const std::int32_t j = uses_.next(bundle, now_ - 1);
+      const bool next_step = j >= segments();
+      if (j == never_used || (next_step && !exit_[index_of(bundle)])) continue;
+      if (memory_.has(bundle) || uses_.next_is_below(bundle, now_ - 1)) continue;
+      std::int64_t reserve = uses_.pages_to_create(now_, j);
+      if (next_step) reserve = std::max(reserve, visit_pages(layout_));
+      if (policy_.lookahead_segments() > 0 && make_room(layout_.pages_of(bundle) + reserve, j)) {
+        read(bundle);
+      } else {
+        ahead_ = std::min(ahead_, j);
+      }
+    }
   }
 
   void write(BundleId bundle) {
@@ -139,7 +181,8 @@ class Planner {
     std::int64_t reserve = uses_.pages_to_create(s, j);
     if (next_step) reserve = std::max(reserve, visit_pages(layout_));
     for (const Use& use : uses(j % segments())) {
-      if (use.creates || memory_.has(use.bundle) || (next_step && !is_state(use.bundle))) continue;
+      if (use.below || use.creates || memory_.has(use.bundle) || (next_step && !is_state(use.bundle))) continue;
+      if (uses_.changes_below(use.bundle, s, j)) continue;  // it is brought back then
       const std::int64_t wanted = layout_.pages_of(use.bundle) + reserve;
       if (!uses_.can_be_read(use.bundle, s, j) || !make_room(wanted, j)) return false;
       read(use.bundle);
@@ -160,50 +203,56 @@ class Planner {
     for (std::int32_t i = begin; i < end; ++i) instrs[static_cast<std::size_t>(i - begin)].op = static_cast<OpId>(i);
     for (Instr& instr : instrs) instr.lane = lanes_ != nullptr ? (*lanes_)[static_cast<std::size_t>(s)] : instr.lane;
     for (const Use& use : uses(s)) {
+      if (use.below) {
+        hand_down(use);
+        continue;
+      }
       Instr& first = instrs[static_cast<std::size_t>(use.first_op - begin)];
-      begin_use(use, first);
+      memory_.begin_use(use, first);
       for (std::int32_t i = use.first_op; i <= use.last_op; ++i) {
         instrs[static_cast<std::size_t>(i - begin)].stays.push_back(memory_.holding(use.bundle).stay);
       }
     }
-    InstrId first_id = InstrId::none;
-    for (Instr& instr : instrs) {
-      const InstrId id = schedule_.emit(std::move(instr), s, When::run);
-      if (first_id == InstrId::none) first_id = id;
-      newest_run_ = id;
-    }
+    const InstrId first_id = emit_runs(instrs, s);
     for (const Use& use : uses(s)) {
+      if (use.below) continue;
       Holding& held = memory_.holding(use.bundle);
-      held.last_run = static_cast<InstrId>(static_cast<std::int32_t>(first_id) + use.last_op - begin);
+      const auto last = static_cast<InstrId>(static_cast<std::int32_t>(first_id) + use.last_op - begin);
+      held.runs[static_cast<std::size_t>(schedule_.lane_of(last))] = last;
       memory_.touched(use.bundle, s);
       if (!use.writes && !use.creates) continue;
       held.dirty = true;
-      held.last_change = held.last_run;
+      held.last_change = last;
       held.changed_in = s;
       if (commits_ && is_committed(use.bundle) && s == uses_.last_change(use.bundle)) write(use.bundle);
     }
     for (const Use& use : uses(s)) {
+      if (use.below) continue;
       if (use.ends) {
         memory_.release(use.bundle);
-      } else if (policy_.leaves(memory_.candidate(use.bundle))) {
+      } else if (use.leaves || policy_.leaves(memory_.candidate(use.bundle))) {
         evict(use.bundle);
       }
     }
   }
 
-  void begin_use(const Use& use, Instr& first) {
-    const Holding& held = memory_.holding(use.bundle);
-    if (use.creates) {
-      first.begins.push_back(held.stay);
-      for (const InstrId wait : memory_.waits_of_pages(held.stay)) first.after.push_back(wait);
-      for (const InstrId wait : {held.last_read, held.last_write}) {  // of an earlier stay at its address
-        if (wait != InstrId::none) first.after.push_back(wait);
+  // The number of the first. Ops of different lanes are in order where one makes an output that the other reads.
+  InstrId emit_runs(std::vector<Instr>& instrs, std::int32_t s) {
+    InstrId first = InstrId::none;
+    runs_.resize(lanes_ != nullptr ? static_cast<std::size_t>(program_.segments.begin.back()) : 0, InstrId::none);
+    for (Instr& instr : instrs) {
+      const std::size_t op = index_of(instr.op);
+      const OpId maker = program_.output_makers.empty() ? OpId::none : program_.output_makers[op];
+      if (lanes_ != nullptr && maker != OpId::none && schedule_.lane_of(runs_[index_of(maker)]) != instr.lane) {
+        instr.after.push_back(runs_[index_of(maker)]);
       }
-    } else if (held.last_run == InstrId::none && held.last_read != InstrId::none) {
-      first.after.push_back(held.last_read);
-    } else if (use.writes && held.last_write != InstrId::none) {
-      first.after.push_back(held.last_write);  // the copy on its way out must not change under it
+      const bool here = !instr.stays.empty();  // what runs below does not pace what is read
+      const InstrId id = schedule_.emit(std::move(instr), s, When::run);
+      if (first == InstrId::none) first = id;
+      if (here) newest_run_ = id;
+      if (lanes_ != nullptr) runs_[op] = id;
     }
+    return first;
   }
 
   // Makes the boundary hold exactly these bundles, and none of them dirtier.
@@ -266,6 +315,10 @@ class Planner {
   const std::vector<LaneId>* lanes_ = nullptr;
   bool commits_ = false;
   bool wrap_ = false;
+  std::vector<bool> exit_;               // by bundle: it may be in memory at the end
+  std::vector<BundleId> changed_below_;  // by the segment that ran last
+  std::vector<BundleId> coming_back_;    // by the one before that ran below
+  std::vector<InstrId> runs_;            // by op, where there are several lanes
   std::int32_t now_ = 0;
   InstrId newest_run_ = InstrId::none;
   std::int32_t ahead_ = 0;  // reads for all segments before it are issued

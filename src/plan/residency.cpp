@@ -57,8 +57,8 @@ void Residency::take(BundleId bundle, std::int32_t now) {
 
 void Residency::release(BundleId bundle) {
   Holding& held = holding(bundle);
-  Accesses last = no_accesses;
-  for (const InstrId id : {held.last_run, held.last_read, held.last_write}) {
+  Accesses last = held.runs;
+  for (const InstrId id : {held.last_read, held.last_write}) {
     if (id != InstrId::none) last[static_cast<std::size_t>(schedule_.lane_of(id))] = id;
   }
   for (const PageId page : plan_.stays[index_of(held.stay)].pages) {
@@ -87,6 +87,36 @@ std::vector<InstrId> Residency::waits_of_pages(StayId stay) const {
     if (id != InstrId::none) waits.push_back(id);
   }
   return waits;
+}
+
+void Residency::begin_use(const Use& use, Instr& first) {
+  Holding& held = holding(use.bundle);
+  const auto lane = static_cast<std::size_t>(first.lane);
+  const auto wait_for = [&](InstrId id) {
+    if (id != InstrId::none) first.after.push_back(id);
+  };
+  const auto wait_for_other_lanes = [&] {
+    for (std::size_t other = 0; other < lane_count; ++other) {
+      if (other != lane) wait_for(held.runs[other]);
+    }
+  };
+  if (use.creates) {
+    first.begins.push_back(held.stay);
+    for (const InstrId wait : waits_of_pages(held.stay)) wait_for(wait);
+    wait_for(held.last_read);  // of an earlier stay at its address, as the next ones
+    wait_for(held.last_write);
+    wait_for_other_lanes();
+    held.runs = no_accesses;
+    return;
+  }
+  const bool fresh = held.runs == no_accesses && held.last_read != InstrId::none;
+  if (held.runs[lane] == InstrId::none) wait_for(held.last_read);
+  if (use.writes) {
+    if (!fresh) wait_for(held.last_write);  // the copy on its way out must not change under it
+    wait_for_other_lanes();
+  } else if (held.last_change != InstrId::none && schedule_.lane_of(held.last_change) != first.lane) {
+    wait_for(held.last_change);
+  }
 }
 
 Candidate Residency::candidate(BundleId bundle) const {

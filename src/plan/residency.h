@@ -15,14 +15,21 @@
 
 namespace spillway {
 
+using Accesses = std::array<InstrId, lane_count>;  // by lane, the last
+inline constexpr Accesses no_accesses = [] {
+  Accesses none{};
+  none.fill(InstrId::none);
+  return none;
+}();
+
 // A bundle and the instructions that last used it, in memory or not.
 struct Holding {
   StayId stay = StayId::none;           // none: not in memory
   bool dirty = false;                   // memory is newer than disk
   InstrId last_write = InstrId::none;   // the move that made the copy on disk
   InstrId last_read = InstrId::none;    // the move that brought it in
-  InstrId last_run = InstrId::none;     // the last run of this stay
-  std::int32_t last_touch = -1;         // the segment of that run
+  Accesses runs = no_accesses;          // the last runs of this stay
+  std::int32_t last_touch = -1;         // the segment of the last of them
   InstrId last_change = InstrId::none;  // the last run of this stay that changed it
   std::int32_t changed_in = -1;         // the segment of that run
   bool spilled = false;                 // it was written
@@ -57,6 +64,9 @@ class Residency {
   void release(BundleId bundle);
   // After segment s touched it.
   void touched(BundleId bundle, std::int32_t s);
+  // The first instruction of a segment that uses a bundle, which is in memory: it begins the stay that it creates, and
+  // waits for what others do with it.
+  void begin_use(const Use& use, Instr& first);
   // What must be done before the pages of a stay may be written anew.
   std::vector<InstrId> waits_of_pages(StayId stay) const;
   Candidate candidate(BundleId bundle) const;  // in memory
@@ -64,8 +74,6 @@ class Residency {
   BundleId victim(std::int32_t until) const;
 
  private:
-  using Accesses = std::array<InstrId, lane_count>;  // by lane, the last
-  static constexpr Accesses no_accesses = {InstrId::none, InstrId::none, InstrId::none, InstrId::none, InstrId::none};
   struct Page {
     Accesses last = no_accesses;  // to outlive
   };

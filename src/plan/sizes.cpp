@@ -46,6 +46,7 @@ std::string_view name_of(LaneId lane) {
     case LaneId::write: return "write";
     case LaneId::up: return "up";
     case LaneId::down: return "down";
+    case LaneId::update: return "update";
   }
   return "?";
 }

@@ -1,6 +1,7 @@
 #include "plan/tiers.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "plan/schedule.h"
@@ -17,37 +18,97 @@ std::vector<bool> held_dirty(const Plan& plan, const Boundary& boundary, const L
   return dirty;
 }
 
-// The copies of a device's plan as a Program in the host's memory: one segment a copy, in the order of the plan.
+// A Program as the device sees it: what runs below it uses no pages here.
+struct DeviceSide {
+  Layout layout;
+  std::vector<LaneId> lanes;  // by segment
+
+  DeviceSide(const Layout& whole, std::int32_t program, const std::vector<bool>& below) {
+    layout.page_bytes = whole.page_bytes;
+    layout.bundles = whole.bundles;
+    layout.address_bytes = whole.address_bytes;
+    layout.state_bundles = whole.state_bundles;
+    layout.programs.push_back(whole.programs[static_cast<std::size_t>(program)]);
+    for (const bool is_below : below) lanes.push_back(is_below ? LaneId::update : LaneId::compute);
+    for (std::size_t s = 0; s < below.size(); ++s) {
+      for (Use& use : layout.programs.front().uses[s]) use.below = below[s];
+    }
+    note_leaving();
+  }
+
+ private:
+  // Backward over the segments: by bundle, whether its next use is below. After the last one comes the next step's.
+  void note_leaving() {
+    ProgramLayout& program = layout.programs.front();
+    std::vector<bool> below(layout.bundles.size(), false);
+    const auto walk = [&] {
+      for (auto uses = program.uses.rbegin(); uses != program.uses.rend(); ++uses) {
+        for (Use& use : *uses) {
+          use.leaves = !use.below && !use.ends && below[index_of(use.bundle)];
+          below[index_of(use.bundle)] = use.below;
+        }
+      }
+    };
+    walk();
+    for (std::size_t b = 0; b < below.size(); ++b) {
+      const bool again = b < static_cast<std::size_t>(layout.state_bundles) && !program.dead_on_entry[b];
+      below[b] = below[b] && again;
+    }
+    walk();
+  }
+};
+
+// What a device's plan asks of the host as a Program in the host's memory: a segment for each copy and for each that
+// runs below, in the order of the plan.
 struct HostSide {
   Layout layout;
   std::vector<LaneId> lanes;  // by segment
 
   // `device` is a plan of one memory, in which what moves does so by reads and writes.
-  HostSide(const Layout& whole, const Plan& device) {
+  HostSide(const Layout& whole, std::int32_t program, const Plan& device) {
     layout.page_bytes = whole.page_bytes;
     layout.bundles = whole.bundles;
     layout.address_bytes = whole.address_bytes;
     layout.state_bundles = whole.state_bundles;
-    std::vector<std::vector<Use>> uses;
+    const ProgramLayout& real = whole.programs[static_cast<std::size_t>(program)];
+    layout.programs.push_back({Segments(0), {}, {}, {}, {}});
+    std::size_t segment = 0;
     for (const Instr& instr : device.instrs) {
-      if (!is_of_disk(instr.kind)) continue;
-      const bool down = instr.kind == Instr::Kind::write;
-      const auto s = static_cast<std::int32_t>(uses.size());
-      uses.push_back({{device.stays[index_of(instr.stays.front())].bundle, s, s, down, down, false}});
-      lanes.push_back(down ? LaneId::down : LaneId::up);
+      if (is_of_disk(instr.kind)) {
+        add_copy(device.stays[index_of(instr.stays.front())].bundle, instr.kind == Instr::Kind::write);
+      } else if (instr.lane == LaneId::update) {
+        const auto op = static_cast<std::int32_t>(index_of(instr.op));
+        while (op >= real.segments.begin[segment + 1]) ++segment;
+        if (op == real.segments.begin[segment]) add_below(real, segment);
+      }
     }
-    layout.programs.push_back({Segments(static_cast<std::int32_t>(uses.size())), {}, std::move(uses), {}, {}});
-    note_lives(whole, device);
+    note_lives(real, device);
   }
 
  private:
+  void add_copy(BundleId bundle, bool down) {
+    const std::int32_t op = layout.programs.front().segments.begin.back();
+    layout.programs.front().segments.begin.push_back(op + 1);
+    layout.programs.front().uses.push_back({{bundle, op, op, down, down, false}});
+    lanes.push_back(down ? LaneId::down : LaneId::up);
+  }
+
+  void add_below(const ProgramLayout& real, std::size_t segment) {
+    std::vector<std::int32_t>& begin = layout.programs.front().segments.begin;
+    const std::int32_t first = real.segments.begin[segment];
+    const std::int32_t shift = begin.back() - first;
+    begin.push_back(shift + real.segments.begin[segment + 1]);
+    std::vector<Use>& uses = layout.programs.front().uses.emplace_back(real.uses[segment]);
+    for (Use& use : uses) use.first_op += shift, use.last_op += shift;
+    lanes.push_back(LaneId::update);
+  }
+
   // What is copied down anew was of no use since the last copy up, nor is what the device holds newer at an end.
-  void note_lives(const Layout& whole, const Plan& device) {
-    const ProgramLayout& real = whole.programs[static_cast<std::size_t>(device.program)];
+  void note_lives(const ProgramLayout& real, const Plan& device) {
     ProgramLayout& program = layout.programs.front();
     // Held dirty by the device in this plan, its bytes here are of none.
-    const std::vector<bool> newer_on_entry = held_dirty(device, device.entry, whole, MemoryId::host);
-    const std::vector<bool> newer_on_exit = held_dirty(device, device.exit, whole, MemoryId::host);
+    const std::vector<bool> newer_on_entry = held_dirty(device, device.entry, layout, MemoryId::host);
+    const std::vector<bool> newer_on_exit = held_dirty(device, device.exit, layout, MemoryId::host);
     std::vector<bool> needed;  // by bundle: what it holds after the segment looked at
     for (std::size_t b = 0; b < layout.bundles.size(); ++b) {
       const bool dead = !layout.bundles[b].state || real.dead_on_exit[b] || newer_on_exit[b];
@@ -55,9 +116,10 @@ struct HostSide {
       if (layout.bundles[b].state) program.dead_on_exit.push_back(dead);
     }
     for (auto uses = program.uses.rbegin(); uses != program.uses.rend(); ++uses) {
-      Use& use = uses->front();
-      use.ends = !needed[index_of(use.bundle)];
-      needed[index_of(use.bundle)] = !use.creates;
+      for (Use& use : *uses) {
+        use.ends = !needed[index_of(use.bundle)];
+        needed[index_of(use.bundle)] = !use.creates;
+      }
     }
     for (std::size_t b = 0; b < static_cast<std::size_t>(layout.state_bundles); ++b) {
       program.dead_on_entry.push_back(!needed[b] || real.dead_on_entry[b] || newer_on_entry[b]);
@@ -67,8 +129,8 @@ struct HostSide {
 
 class Merger {
  public:
-  Merger(const Plan& device, const Plan& host) : device_(device), host_(host) {
-    plan_.program = device.program;
+  Merger(std::int32_t program, const Plan& device, const Plan& host) : device_(device), host_(host) {
+    plan_.program = program;
     plan_.pages = host.pages;
     plan_.device_pages = device.pages;
     plan_.traffic = host.traffic;
@@ -82,16 +144,16 @@ class Merger {
     add_stays();
   }
 
-  // Each copy stands where both plans have it; all else keeps its order, and so every wait looks back.
+  // What both plans have stands where both have it; all else keeps its order, and so every wait looks back.
   Plan merge(const Layout& layout) {
     for (std::size_t i = 0; i < device_.instrs.size(); ++i) {
       const Instr& instr = device_.instrs[i];
       if (instr.kind == Instr::Kind::commit) continue;  // the host commits
       of_device_[i] = static_cast<InstrId>(plan_.instrs.size());
-      if (instr.kind == Instr::Kind::run) {
+      if (instr.lane == LaneId::compute) {
         add({instr.kind, instr.lane, instr.op, instr.stays, instr.begins, device_waits(instr)});
       } else {
-        add_copy(i);
+        add_of_both(i);
       }
     }
     for (; next_ < host_.instrs.size(); ++next_) add_of_host();
@@ -135,19 +197,20 @@ class Merger {
     plan_.instrs.push_back(std::move(instr));
   }
 
-  // Moves of the host up to the copy, which is its next run, and then both sides of that.
-  void add_copy(std::size_t at) {
+  // A copy, with both its sides, or what runs below. It is the host's next run; moves of the host up to it come first.
+  void add_of_both(std::size_t at) {
     for (; host_.instrs[next_].kind != Instr::Kind::run; ++next_) add_of_host();
     const Instr& above = device_.instrs[at];
     of_device_[at] = static_cast<InstrId>(plan_.instrs.size());
-    Instr copy = mapped(host_.instrs[next_]);
+    Instr instr = mapped(host_.instrs[next_]);
     of_host_[next_++] = of_device_[at];
-    copy.kind = above.kind == Instr::Kind::read ? Instr::Kind::up : Instr::Kind::down;
-    copy.op = OpId::none;
-    copy.stays.insert(copy.stays.begin(), above.stays.front());
-    copy.begins.insert(copy.begins.begin(), above.begins.begin(), above.begins.end());
-    for (const InstrId wait : device_waits(above)) copy.after.push_back(wait);
-    add(std::move(copy));
+    if (above.kind != Instr::Kind::run)
+      instr.kind = above.kind == Instr::Kind::read ? Instr::Kind::up : Instr::Kind::down;
+    instr.op = above.op;
+    instr.stays.insert(instr.stays.begin(), above.stays.begin(), above.stays.end());
+    instr.begins.insert(instr.begins.begin(), above.begins.begin(), above.begins.end());
+    for (const InstrId wait : device_waits(above)) instr.after.push_back(wait);
+    add(std::move(instr));
   }
 
   void add_of_host() {
@@ -180,13 +243,19 @@ Plan make_tiered_plan(const Layout& layout, std::int32_t program, const TierPage
                       const TierResidents* boundary) {
   PlanRequest of_device = request;
   of_device.entry = boundary != nullptr ? &boundary->device : nullptr;
-  const Plan device = make_plan(layout, program, pages.device, of_device);
-  const HostSide side(layout, device);
+  std::optional<DeviceSide> split;
+  if (request.below != nullptr) {
+    split.emplace(layout, program, *request.below);
+    of_device.lanes = &split->lanes;
+  }
+  const Plan device = split ? make_plan(split->layout, 0, pages.device, of_device)
+                            : make_plan(layout, program, pages.device, of_device);
+  const HostSide side(layout, program, device);
   PlanRequest of_host = request;
   of_host.entry = boundary != nullptr ? &boundary->host : nullptr;
   of_host.lanes = &side.lanes;
   const Plan host = make_plan(side.layout, 0, pages.host, of_host);
-  return Merger(device, host).merge(layout);
+  return Merger(program, device, host).merge(layout);
 }
 
 std::int64_t smallest_host_pages(const Layout& layout) {
@@ -197,17 +266,32 @@ std::int64_t smallest_host_pages(const Layout& layout) {
   return pages;
 }
 
+std::int64_t smallest_host_pages(const Layout& layout, std::int32_t program, const std::vector<bool>& below) {
+  std::int64_t smallest = smallest_host_pages(layout);
+  for (std::size_t s = 0; s < below.size(); ++s) {
+    std::int64_t pages = 0;
+    for (const Use& use : layout.programs[static_cast<std::size_t>(program)].uses[s]) {
+      pages += below[s] ? layout.pages_of(use.bundle) : 0;
+    }
+    smallest = std::max(smallest, pages);
+  }
+  return smallest;
+}
+
 std::vector<bool> dead_below_on_entry(const Plan& plan, const Layout& layout) {
   std::vector<bool> dead(static_cast<std::size_t>(layout.state_bundles), false);
   if (plan.device_pages == 0) return dead;
   dead = held_dirty(plan, plan.exit, layout, MemoryId::device);  // where nothing is said of it below
   std::vector<bool> known(layout.bundles.size(), false);
   for (const Instr& instr : plan.instrs) {
-    if (instr.kind == Instr::Kind::run || instr.kind == Instr::Kind::commit) continue;
-    const std::size_t b = index_of(plan.stays[index_of(instr.stays.front())].bundle);
-    if (known[b]) continue;
-    known[b] = true;
-    dead[b] = instr.kind == Instr::Kind::down;
+    if (instr.lane == LaneId::compute) continue;
+    for (const StayId id : instr.stays) {
+      const std::size_t b = index_of(plan.stays[index_of(id)].bundle);
+      if (known[b]) continue;
+      known[b] = true;
+      const bool begins = std::find(instr.begins.begin(), instr.begins.end(), id) != instr.begins.end();
+      dead[b] = instr.kind == Instr::Kind::down || (instr.kind == Instr::Kind::run && begins);
+    }
   }
   const std::vector<bool> newer = held_dirty(plan, plan.entry, layout, MemoryId::device);
   for (std::size_t b = 0; b < dead.size(); ++b) dead[b] = dead[b] || newer[b];

@@ -6,6 +6,10 @@
 // what gives way goes to disk. Both come from the same planner. Merged, each copy is one instruction that names its
 // stay on either side and waits for what both plans say.
 //
+// An op whose bits are the same on every processor may run on the host's, where its state lies: PlanRequest::below says
+// which. Such an op is one of the host's plan, in a lane of its own; in the device's it only has a place in the order.
+// What it reads has come down before, and what it writes goes up when the device wants it.
+//
 // So the host's memory is a cache over disk of what the device does not hold, and its policy decides what goes on to
 // disk; with pages enough nothing does.
 #pragma once
@@ -28,12 +32,14 @@ struct TierResidents {
 TierResidents tier_residents_of(const Plan& plan);
 
 // Plans one Program in these pages: of the device at least smallest_pages(), of the host at least
-// smallest_host_pages(). Of the request, policy, commits, pinned and clean count, for both memories. `boundary`: what
-// the plan finds and leaves; null: it settles one at which it can follow itself.
+// smallest_host_pages(). Of the request, policy, commits, pinned and clean count, for both memories, and below.
+// `boundary`: what the plan finds and leaves; null: it settles one at which it can follow itself.
 Plan make_tiered_plan(const Layout& layout, std::int32_t program, const TierPages& pages, const PlanRequest& request,
                       const TierResidents* boundary = nullptr);
 
 // For any bundle on its way, and for loading and saving.
 std::int64_t smallest_host_pages(const Layout& layout);
+// The same, and for segments of a Program that run in the host's memory.
+std::int64_t smallest_host_pages(const Layout& layout, std::int32_t program, const std::vector<bool>& below);
 
 }  // namespace spillway

@@ -21,6 +21,12 @@ class Uses {
   // needed there.
   std::int32_t next(BundleId bundle, std::int32_t s) const;
 
+  // Whether that is a use below; see Use::below.
+  bool next_is_below(BundleId bundle, std::int32_t s) const;
+
+  // Whether it is changed below from segment s to segment j.
+  bool changes_below(BundleId bundle, std::int32_t s, std::int32_t j) const;
+
   // The last segment that changes the bundle; -1: none does.
   std::int32_t last_change(BundleId bundle) const { return last_change_[index_of(bundle)]; }
 
@@ -31,6 +37,8 @@ class Uses {
   std::int64_t pages_to_create(std::int32_t s, std::int32_t j) const;
 
  private:
+  std::int32_t next_touch(BundleId bundle, std::int32_t s, std::int32_t& segment) const;
+
   const Layout& layout_;
   const ProgramLayout& program_;
   std::int32_t segments_ = 0;
@@ -38,6 +46,8 @@ class Uses {
   std::vector<std::int32_t> touches_;            // of all bundles, ascending in each
   std::vector<std::int32_t> last_change_;        // by bundle
   std::vector<bool> creates_;                    // by touch: it creates the bundle
+  std::vector<bool> below_;                      // by touch; empty: none is
+  std::vector<bool> changes_below_;              // by touch; empty: none does
   std::vector<std::int64_t> balance_;            // by segment: pages created up to it less pages ended before it
   std::vector<std::vector<std::int64_t>> most_;  // by level: the most of balance_ over 2^level segments
 };

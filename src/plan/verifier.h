@@ -49,7 +49,11 @@ class Guard {
 
  private:
   static constexpr std::int32_t none = std::numeric_limits<std::int32_t>::max();
-  Clock firsts_ = {none, none, none, none, none};
+  Clock firsts_ = [] {
+    Clock firsts{};
+    firsts.fill(none);
+    return firsts;
+  }();
 };
 
 struct BundleLog {
@@ -117,7 +121,9 @@ class Verifier {
   bool check_write(const Instr& instr, const std::string& who);
   bool check_copy(StayId above, StayId below, MemoryId from, const std::string& who);
   bool check_commit(const Instr& instr, const std::string& who);
-  bool check_run(const Instr& instr, const std::string& who);
+  bool check_run(const Instr& instr, const Clock& start, std::int32_t position, const std::string& who);
+  bool check_outside(const Instr& instr, ValueId id, bool writes, const Clock& start, std::int32_t position,
+                     const std::string& who);
   bool check_value(const Instr& instr, ValueId id, bool writes, const std::string& who);
   bool check_holds(const BundleLog& bundle, ValueId id, std::int64_t begin, std::int64_t end, const std::string& who);
 
@@ -127,11 +133,12 @@ class Verifier {
   const std::vector<Place>& places_;
   std::vector<StayLog> stays_;
   std::vector<BundleLog> bundles_;
-  std::vector<ResidenceLog> residences_;  // see index_in
-  std::vector<StayId> owner_;             // by page
-  std::set<StayId> entered_;              // held at the entry
-  std::size_t segment_ = 0;               // of the last run
-  std::vector<std::int64_t> committed_;   // by state bundle: the version at the commit
+  std::vector<ResidenceLog> residences_;                             // see index_in
+  std::vector<StayId> owner_;                                        // by page
+  std::set<StayId> entered_;                                         // held at the entry
+  std::size_t segment_ = 0;                                          // of the last run
+  std::map<ValueId, std::pair<std::size_t, std::int32_t>> outputs_;  // lane and position of what makes each
+  std::vector<std::int64_t> committed_;                              // by state bundle: the version at the commit
   std::string error_;
 };
 

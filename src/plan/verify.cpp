@@ -23,7 +23,7 @@ std::string Verifier::run() {
       return fmt::format("instruction {} is not next in its lane", i);
     }
     Clock start = started[lane];
-    const bool alone = instr.lane == LaneId::compute || instr.kind == Instr::Kind::commit;
+    const bool alone = runs_ops(instr.lane) || instr.kind == Instr::Kind::commit;
     if (alone) start = join(start, finished[lane]);
     for (const InstrId wait : instr.after) {
       if (index_of(wait) >= i)
@@ -117,7 +117,7 @@ bool Verifier::check(std::size_t i, const Clock& start, std::int32_t position) {
     if (!access(id, start, static_cast<std::size_t>(instr.lane), position, writes, who)) return false;
   }
   switch (instr.kind) {
-    case Instr::Kind::run: return check_run(instr, who);
+    case Instr::Kind::run: return check_run(instr, start, position, who);
     case Instr::Kind::read: return check_disk(instr, start, position, who) && check_read(instr, who);
     case Instr::Kind::write: return check_disk(instr, start, position, who) && check_write(instr, who);
     case Instr::Kind::commit: return check_commit(instr, who);
@@ -141,7 +141,11 @@ LaneId Verifier::lane_of(Instr::Kind kind) {
 
 // It stands in its lane and names stays of the memories that it goes between.
 bool Verifier::check_form(const Instr& instr, const std::string& who) {
-  if (instr.lane != lane_of(instr.kind)) return fail("{} stands in the wrong lane", who);
+  const bool on_host = instr.kind == Instr::Kind::run && instr.lane == LaneId::update;
+  if (on_host && (plan_.device_pages == 0 || !program_.ops[index_of(instr.op)].spec->anywhere)) {
+    return fail("{} runs op {} on another processor", who, index_of(instr.op));
+  }
+  if (!on_host && instr.lane != lane_of(instr.kind)) return fail("{} stands in the wrong lane", who);
   const auto lies_in = [&](StayId id, MemoryId memory) { return plan_.stays[index_of(id)].memory == memory; };
   if (is_copy(instr.kind)) {
     const bool fits = instr.stays.size() == 2 && lies_in(instr.stays[0], MemoryId::device) &&
@@ -150,7 +154,7 @@ bool Verifier::check_form(const Instr& instr, const std::string& who) {
     return fits || fail("{} does not copy between two stays of a bundle", who);
   }
   if (is_of_disk(instr.kind) && instr.stays.size() != 1) return fail("{} moves {} stays", who, instr.stays.size());
-  const MemoryId memory = instr.kind == Instr::Kind::run ? plan_.compute_memory() : MemoryId::host;
+  const MemoryId memory = plan_.memory_of(instr.lane);
   for (const StayId id : instr.stays) {
     if (!lies_in(id, memory)) return fail("{} touches stay {} in another memory", who, index_of(id));
   }

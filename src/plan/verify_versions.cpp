@@ -68,13 +68,16 @@ bool Verifier::check_commit(const Instr& instr, const std::string& who) {
   return true;
 }
 
-bool Verifier::check_run(const Instr& instr, const std::string& who) {
+bool Verifier::check_run(const Instr& instr, const Clock& start, std::int32_t position, const std::string& who) {
   const Op& op = program_.ops[index_of(instr.op)];
   const auto touch = [&](const Operand& operand, bool writes) {
     if (!operand.exists()) return true;
     for (std::size_t k = 0; k < static_cast<std::size_t>(operand.count); ++k) {
       const auto value = static_cast<ValueId>(index_of(operand.first) + k);
-      if (!check_value(instr, value, writes, who)) return false;
+      const bool right = places_[index_of(value)].bundle == BundleId::none
+                             ? check_outside(instr, value, writes, start, position, who)
+                             : check_value(instr, value, writes, who);
+      if (!right) return false;
     }
     return true;
   };
@@ -90,19 +93,33 @@ bool Verifier::check_run(const Instr& instr, const std::string& who) {
     }
   }
   for (const BundleId id : changed) {
-    at(plan_.compute_memory(), id).version = ++bundles_[index_of(id)].version;
+    at(plan_.memory_of(instr.lane), id).version = ++bundles_[index_of(id)].version;
   }
   return true;
 }
 
+// An output lies outside the pages, so an op that reads it on another processor has to wait for the op that makes it.
+bool Verifier::check_outside(const Instr& instr, ValueId id, bool writes, const Clock& start, std::int32_t position,
+                             const std::string& who) {
+  const auto lane = static_cast<std::size_t>(instr.lane);
+  if (writes) {
+    outputs_[id] = {lane, position};
+    return true;
+  }
+  const auto made = outputs_.find(id);
+  if (made == outputs_.end() || made->second.first == lane || start[made->second.first] > made->second.second) {
+    return true;
+  }
+  return fail("{} does not wait for what makes %{}", who, index_of(id));
+}
+
 bool Verifier::check_value(const Instr& instr, ValueId id, bool writes, const std::string& who) {
   const Place& place = places_[index_of(id)];
-  if (place.bundle == BundleId::none) return true;
   BundleLog& bundle = bundles_[index_of(place.bundle)];
   const bool named = std::any_of(instr.stays.begin(), instr.stays.end(),
                                  [&](StayId stay) { return plan_.stays[index_of(stay)].bundle == place.bundle; });
   if (!named) return fail("{} touches value %{} without naming its stay", who, index_of(id));
-  if (at(plan_.compute_memory(), place.bundle).version != bundle.version) {
+  if (at(plan_.memory_of(instr.lane), place.bundle).version != bundle.version) {
     return fail("{} sees an old version of bundle {}", who, index_of(place.bundle));
   }
   const std::int64_t end = place.offset_bytes + program_.value(id).type.bytes();

@@ -35,6 +35,8 @@ struct OpSpec {
   int offset_read = -1;
   // It computes matrix products: too dear to record again only to save its writes; see program/recompute.h.
   bool multiplies = false;
+  // Its bits are the same on every processor, so a plan may run it where its operands lie.
+  bool anywhere = false;
 };
 
 // The cost of an op that only moves its operands once.

@@ -31,6 +31,21 @@ std::optional<Recompute> forced_recompute(const TrainOptions& options, std::int6
   return Recompute{*kind, static_cast<std::int32_t>(std::min(count, layers))};
 }
 
+std::optional<double> forced_device_updates(const TrainOptions& options) {
+  const std::string_view text = options.update_on;
+  if (text == "auto") return std::nullopt;
+  if (text == "cpu") return 0;
+  if (text == "device") return 1;
+  double every = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), every);
+  if (error != std::errc() || end != text.data() + text.size() || !(every >= 1 && every < 1e9))
+    throw UserError(
+        "update_on is {}; it must be auto, cpu, device, or a number from 1 on: the device updates one in so many "
+        "parameters",
+        text);
+  return 1 / every;
+}
+
 std::optional<WorkOrder> forced_order(const TrainOptions& options) {
   if (options.order == name_of(WorkOrder::by_layer)) return WorkOrder::by_layer;
   if (options.order == name_of(WorkOrder::by_micro_batch)) return WorkOrder::by_micro_batch;

@@ -77,4 +77,8 @@ std::optional<Policy> forced_policy(const TrainOptions& options);
 // is to commit; nothing for auto. Throws UserError.
 std::optional<std::int32_t> forced_deferral(const TrainOptions& options, std::int64_t layers);
 
+// The share of the parameters that the device updates, as `update_on` says: none for cpu, all for device, and one in K
+// for a number; nothing for auto. Throws UserError.
+std::optional<double> forced_device_updates(const TrainOptions& options);
+
 }  // namespace spillway

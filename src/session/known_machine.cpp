@@ -96,6 +96,7 @@ void use(const RunChoices& choices, std::int64_t page_bytes, KnownMachine& known
   if (choices.device_bytes == 0) return;
   known.rates.device_memory_bytes = choices.device_bytes;
   known.rates.link = choices.link;
+  known.rates.update = choices.update;
 }
 
 }  // namespace

@@ -66,6 +66,10 @@ void validate_device(const TrainOptions& o) {
       throw UserError("{} is {} but device is {}, which has none; give --device virtual or leave {} out", key, value,
                       o.device, key);
   }
+  if (!is_virtual && (o.update_on != "auto" || o.update_rate_cpu > 0 || o.update_rate_device > 0))
+    throw UserError(
+        "update_on and the update rates are of a device, but device is {}; give --device virtual or leave them out",
+        o.device);
   if (!is_virtual) return;
   if (o.device_memory_bytes == 0 && o.machine.empty())
     throw UserError("device_memory is missing; give it the size of the virtual device, as 512MiB");
@@ -157,6 +161,18 @@ std::vector<Option> options_of(TrainOptions& o) {
                   "bytes a second to the virtual device, as 8GiB; auto: as `machine` says, or 8 GB/s", &o.link_up,
                   at_least(0), OptionUnit::bytes});
   rows.push_back({"link_down", machine_group, "bytes a second from it", &o.link_down, at_least(0), OptionUnit::bytes});
+  rows.push_back(
+      {"update_on", machine_group,
+       "where updates run with a device: cpu, device, or K: one in K parameters on the device; auto: so that "
+       "both end together. No number changes",
+       &o.update_on});
+  rows.push_back(
+      {"update_rate_cpu", machine_group,
+       "parameters a second that the processor updates beside the virtual device; 0: as `machine` says, or as "
+       "fast as it does",
+       &o.update_rate_cpu, at_least(0)});
+  rows.push_back(
+      {"update_rate_device", machine_group, "the same of the virtual device", &o.update_rate_device, at_least(0)});
   rows.push_back(
       {"machine", machine_group, "file of rates to plan with; default: this machine's, measured", &o.machine});
   rows.push_back({"recompute", machine_group,

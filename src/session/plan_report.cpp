@@ -84,6 +84,13 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.peak_device_memory_bytes = planned.plans.front().peak_device_pages * planned.layout.page_bytes;
     report.link_up_bytes_per_step = planned.plans.front().up_bytes;
     report.link_down_bytes_per_step = planned.plans.front().down_bytes;
+    if (planned.has_device()) {
+      const UpdateSides sides = update_sides(planned.plans.front(), *planned.programs.front());
+      report.updates_on_host = sides.host_ops;
+      report.updates_on_device = sides.other_ops;
+      report.parameters_on_host = sides.host_parameters;
+      report.parameters_on_device = sides.other_parameters;
+    }
     report.disk_read_bytes_per_step = planned.plans.front().traffic.read_bytes;
     report.disk_write_bytes_per_step = planned.plans.front().traffic.write_bytes;
     report.disk_state_write_bytes_per_step = disk_writes(planned.plans.front(), planned.layout).state_bytes;

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "device/memory_info.h"
 #include "plan/tiers.h"
+#include "plan/update_split.h"
+#include "program/spec.h"
 
 namespace spillway {
 namespace {
@@ -66,6 +68,13 @@ std::size_t owner_of(const PlanLinks& links, std::size_t program) {
   return program < links.boundaries.size() ? static_cast<std::size_t>(links.boundaries[program]) : 0;
 }
 
+// By segment, what runs on the host beside the device when that updates this share of the parameters.
+std::vector<bool> below_of(const PlannedPrograms& planned, std::size_t program, double device_share) {
+  const auto number = static_cast<std::int32_t>(program);
+  return updates_below(update_groups(*planned.programs[program], planned.layout, number), planned.layout, number,
+                       device_share);
+}
+
 // Of the Program, as the request says; `of`: the plan whose boundary it shares, null for its own.
 Plan plan_at(const PlannedPrograms& planned, std::size_t program, std::int64_t pages, PlanRequest request,
              const Plan* of) {
@@ -111,7 +120,10 @@ void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages,
   const bool speculates = links.speculative == static_cast<std::int32_t>(program);
   const std::vector<bool> speculated = bundles_of(links.speculated, planned.layout);
   const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
+  std::vector<bool> below;
+  if (planned.has_device() && choices.splits_updates) below = below_of(planned, program, choices.device_updates);
   PlanRequest request;
+  if (std::find(below.begin(), below.end(), true) != below.end()) request.below = &below;
   request.policy = choices.policy;
   request.pinned = &pinned;
   request.commits = commits && links.may_commit(program);
@@ -145,14 +157,18 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   for (std::size_t p = 0; p < planned.programs.size() && choices.device_bytes > 0; ++p) {  // plans have copies too
     machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
   }
+  if (choices.splits_updates) machine.fixed_bytes += choices.threads * bytes_per_thread;
   machine.fixed_bytes += choices.reserved_bytes;
   machine.page_bytes = planned.layout.page_bytes;
   machine.device_bytes = choices.device_bytes;
   const bool tiers = planned.has_device();
-  const std::int64_t smallest = tiers ? smallest_host_pages(planned.layout) : smallest_pages(planned.layout);
+  std::int64_t smallest = tiers ? smallest_host_pages(planned.layout) : smallest_pages(planned.layout);
   std::int64_t in_memory = 0;
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    in_memory = std::max(in_memory, in_memory_pages(planned.layout, static_cast<std::int32_t>(p)));
+    const auto number = static_cast<std::int32_t>(p);
+    in_memory = std::max(in_memory, in_memory_pages(planned.layout, number));
+    if (!tiers || !choices.splits_updates) continue;
+    smallest = std::max(smallest, smallest_host_pages(planned.layout, number, below_of(planned, p, 0)));
   }
   planned.min_memory_bytes = round_up(machine.fixed_bytes + smallest * machine.page_bytes, mib);
   if (tiers) {  // below a device, at most all state and all that is alive, and room to visit it
@@ -167,6 +183,18 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
     add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
   }
   return planned;
+}
+
+UpdateSides update_sides(const Plan& plan, const Program& program) {
+  UpdateSides sides;
+  for (const Instr& instr : plan.instrs) {
+    if (instr.kind != Instr::Kind::run || !program.ops[index_of(instr.op)].spec->anywhere) continue;
+    const std::int64_t parameters = program.type_of(program.ops[index_of(instr.op)].writes.front()).elements();
+    const bool on_host = instr.lane == LaneId::update;
+    (on_host ? sides.host_ops : sides.other_ops) += 1;
+    (on_host ? sides.host_parameters : sides.other_parameters) += parameters;
+  }
+  return sides;
 }
 
 DiskWrites disk_writes(const Plan& plan, const Layout& layout) {

@@ -60,6 +60,15 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
 void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const RunChoices& choices,
               const PlanLinks& links, bool commits);
 
+// Where the updates of a plan run: ops and the parameters they update, on the host beside a device, and all others.
+struct UpdateSides {
+  std::int64_t host_ops = 0;
+  std::int64_t host_parameters = 0;
+  std::int64_t other_ops = 0;
+  std::int64_t other_parameters = 0;
+};
+UpdateSides update_sides(const Plan& plan, const Program& program);
+
 // What a step writes to disk, by what outlives it and what does not: activations and gradients.
 struct DiskWrites {
   std::int64_t state_bytes = 0;

@@ -172,6 +172,7 @@ StepPrediction predict_step(const TrainingSetup& setup, const KnownMachine& mach
   prediction.compute_seconds = timeline.compute_seconds;
   prediction.disk_seconds = timeline.disk_seconds;
   prediction.link_seconds = timeline.link_seconds;
+  prediction.update_seconds = timeline.update_seconds;
   prediction.stall_seconds = timeline.stalled_seconds;
   prediction.bottleneck = std::string(timeline.bottleneck());
   prediction.phases = phases_of(plan, program, timeline);

@@ -80,7 +80,9 @@ bool is_undisturbed(double known, double before, double after) {
 KeptOpTimes::KeptOpTimes(const TrainingSetup& setup) : setup_(setup) {
   const PlannedPrograms& planned = setup.planned;
   const bool says_something = planned.plans.front().pages * planned.layout.page_bytes >= least_pages_bytes;
-  if (setup.options.machine.empty() && says_something && known()) before_ = products();
+  const UpdateRates& held = setup.choices.update;  // these say nothing of the machine
+  const bool is_held = held.host_parameters_per_second > 0 || held.device_parameters_per_second > 0;
+  if (setup.options.machine.empty() && says_something && !is_held && known()) before_ = products();
 }
 
 std::optional<MachineRates> KeptOpTimes::known() const {

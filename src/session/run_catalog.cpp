@@ -63,6 +63,7 @@ std::vector<CatalogOp> ops_of(const Program& program, Catalog& catalog) {
 
 EventLane lane_of(LaneId lane) {
   if (lane == LaneId::up) return EventLane::up;
+  if (lane == LaneId::update) return EventLane::update;
   return lane == LaneId::down ? EventLane::down : static_cast<EventLane>(lane);
 }
 static_assert(static_cast<int>(EventLane::read) == static_cast<int>(LaneId::read));

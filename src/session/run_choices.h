@@ -27,6 +27,9 @@ struct RunChoices {
   std::int64_t reserved_bytes = 0;  // of the budget, for what goes on beside the Programs
   std::int64_t device_bytes = 0;    // of the virtual device; 0: there is none
   LinkRate link = {};               // to it
+  UpdateRates update = {};          // of both processors, where they are held to rates
+  bool splits_updates = false;      // some may run on the host beside the device
+  double device_updates = 1;        // the share of the parameters that the device updates
 };
 
 // `notes` gains a sentence for each choice a user should know of.

@@ -61,12 +61,13 @@ struct Lever {
 // A step in virtual time, in the midst of many, from the rates of a machine.
 struct StepPrediction {
   double step_seconds = 0;
-  double lower_bound_seconds = 0;  // the largest of the next three
+  double lower_bound_seconds = 0;  // the largest of the next four
   double compute_seconds = 0;
   double disk_seconds = 0;
   double link_seconds = 0;      // to or from a device
-  double stall_seconds = 0;     // computing waits for the disk or the link
-  std::string bottleneck = {};  // "compute", "disk" or "link"
+  double update_seconds = 0;    // on the host beside a device
+  double stall_seconds = 0;     // computing waits for the disk, the link or updates on the host
+  std::string bottleneck = {};  // "compute", "disk", "link" or "update"
   std::vector<PhaseRow> phases = {};
   std::vector<Lever> levers = {};
 };
@@ -77,11 +78,15 @@ struct PlanReport {
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;  // the smallest budget at which nothing moves and nothing is recomputed
   std::int64_t peak_memory_bytes = 0;
-  std::int64_t device_memory_bytes = 0;  // of the device; 0: there is none, and the next four are 0 too
+  std::int64_t device_memory_bytes = 0;  // of the device; 0: there is none, and the next eight are 0 too
   std::int64_t min_device_memory_bytes = 0;
   std::int64_t peak_device_memory_bytes = 0;
   std::int64_t link_up_bytes_per_step = 0;
   std::int64_t link_down_bytes_per_step = 0;
+  std::int64_t updates_on_host = 0;  // ops of a step, beside a device
+  std::int64_t updates_on_device = 0;
+  std::int64_t parameters_on_host = 0;  // that these update
+  std::int64_t parameters_on_device = 0;
   std::int64_t disk_read_bytes_per_step = 0;
   std::int64_t disk_write_bytes_per_step = 0;
   std::int64_t disk_state_write_bytes_per_step = 0;  // of these; the rest are activations and gradients

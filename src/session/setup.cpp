@@ -23,6 +23,9 @@ std::int64_t sequence_length_of(const TrainOptions& options, const ModelConfig& 
   return options.max_seq_len;
 }
 
+// Below it an update could not be stopped within some seconds.
+constexpr double least_update_rate = 1e5;
+
 // Beyond these a plan alone would take gigabytes.
 constexpr std::int64_t most_tokens_in_a_micro_batch = std::int64_t{1} << 20;
 
@@ -115,11 +118,13 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   });
   if (!(work.choice == work.tried.back().choice)) plan_work(work.choice);
   choose_way();
+  choose_updates();
   plan_commits();
   planned.min_memory_bytes = min_memory_bytes;
   planned.in_memory_bytes = in_memory_bytes;
   planned.min_device_bytes = min_device_bytes;
   if (!work.note.empty()) notes.push_back(work.note);
+  say_where_updates_run();
 }
 
 // The virtual device as the options say, or else the machine they name.
@@ -139,6 +144,16 @@ void TrainingSetup::take_device() {
     throw UserError("link: a device's link carries at least 1MiB a second each way; give link_up and link_down more");
   if (choices.link.copy_seconds < 0 || choices.link.copy_seconds > 1)
     throw UserError("{}: copy_seconds is {}; it is from 0 to 1", options.machine, choices.link.copy_seconds);
+  choices.update = rates.update;
+  if (options.update_rate_cpu > 0) choices.update.host_parameters_per_second = options.update_rate_cpu;
+  if (options.update_rate_device > 0) choices.update.device_parameters_per_second = options.update_rate_device;
+  for (const double rate : {choices.update.host_parameters_per_second, choices.update.device_parameters_per_second}) {
+    if (rate != 0 && rate < least_update_rate)
+      throw UserError("update_rate_cpu and update_rate_device: {} parameters a second are too few; give at least {}",
+                      rate, least_update_rate);
+  }
+  choices.splits_updates = options.update_on != "device";
+  choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
   if (options.memory_bytes > 0) return;
   choices.budget_bytes -= choices.device_bytes;  // the virtual device's pages are the host's too
   if (choices.budget_bytes <= 0) {

@@ -65,6 +65,9 @@ class TrainingSetup {
   void plan_steps();
   PlanLinks links() const;
   void plan_commits();
+  double estimated_device_updates() const;
+  void choose_updates();
+  void say_where_updates_run();
 
   std::int32_t deferred_layers_ = 0;     // 0: a deferred step defers all
   std::int64_t extra_commit_bytes_ = 0;  // what a commit writes beyond a step that does not commit

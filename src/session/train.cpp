@@ -200,6 +200,7 @@ class TrainingRun {
     require_output_space(setup_);  // beside the slots
     execution.on_commit = [this](SlotSnapshot snapshot) { checkpoints_.reached(std::move(snapshot)); };
     execution.link = setup_.choices.link;
+    execution.update = setup_.choices.update;
     execution.io.allow_uring = options_.allow_uring;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
     execution.recorder = watch_.recorder();
@@ -262,6 +263,7 @@ class TrainingRun {
     record.rss_bytes = rss_bytes();
     record.disk_read_bytes = outcome.report.traffic.read_bytes;
     record.disk_write_bytes = outcome.report.traffic.write_bytes;
+    if (setup_.planned.has_device()) note_sides(outcome, record);
     watch_.step_ended(record, static_cast<std::uint8_t>(outcome.plan), evaluations_left(record.step));
     if (record.totals) {
       record.stall_seconds =
@@ -278,6 +280,16 @@ class TrainingRun {
           record.step, record.loss, record.grad_norm);
     }
     return record;
+  }
+
+  // With a device: what crossed its link, and who updated.
+  void note_sides(const StepRunner::Outcome& outcome, StepRecord& record) const {
+    record.link_up_bytes = outcome.report.up_bytes;
+    record.link_down_bytes = outcome.report.down_bytes;
+    const UpdateSides sides = update_sides(
+        plan(outcome.plan), *setup_.planned.programs[static_cast<std::size_t>(plan(outcome.plan).program)]);
+    record.host_updates = sides.host_ops;
+    record.device_updates = sides.other_ops;
   }
 
   AdamwSettings settings() const {

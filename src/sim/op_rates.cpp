@@ -55,12 +55,25 @@ OpClasses classes_of(const Program& program) {
   return all;
 }
 
+// An update takes what the processor's rate says, where it is known.
+static void set_update_seconds(const Program& program, const UpdateRates& rates, StepRates& step) {
+  step.host_seconds = step.op_seconds;
+  step.shares_processor = rates.host_parameters_per_second == 0 && rates.device_parameters_per_second == 0;
+  for (std::size_t op = 0; op < program.ops.size(); ++op) {
+    if (!program.ops[op].spec->anywhere) continue;
+    const auto parameters = static_cast<double>(program.type_of(program.ops[op].writes.front()).elements());
+    if (rates.host_parameters_per_second > 0) step.host_seconds[op] = parameters / rates.host_parameters_per_second;
+    if (rates.device_parameters_per_second > 0) step.op_seconds[op] = parameters / rates.device_parameters_per_second;
+  }
+}
+
 StepRates step_rates(const Program& program, const MachineRates& rates, const DiskRate& disk) {
   const OpClasses classes = classes_of(program);
   std::vector<double> seconds;
   for (const OpClass& what : classes.classes) seconds.push_back(op_estimate(what, rates).seconds);
   StepRates step;
   for (const std::size_t index : classes.of_op) step.op_seconds.push_back(seconds[index]);
+  set_update_seconds(program, rates.update, step);
   step.read_bytes_per_second = disk.read_bytes_per_second;
   step.write_bytes_per_second = disk.write_bytes_per_second;
   step.mixed_bytes_per_second = disk.mixed_bytes_per_second;

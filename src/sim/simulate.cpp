@@ -16,12 +16,13 @@ namespace {
 constexpr std::size_t compute = static_cast<std::size_t>(LaneId::compute);
 constexpr std::size_t up = static_cast<std::size_t>(LaneId::up);
 constexpr std::size_t down = static_cast<std::size_t>(LaneId::down);
+constexpr std::size_t update = static_cast<std::size_t>(LaneId::update);
 constexpr double for_ever = std::numeric_limits<double>::infinity();
 constexpr int most_runs = 8;  // until a step's time settles
 constexpr double settled = 1e-3;
 
 std::size_t most_in_flight(std::size_t lane) {
-  if (lane == compute || lane == up || lane == down) return 1;
+  if (lane == compute || lane >= up) return 1;
   return lane == static_cast<std::size_t>(LaneId::read) ? 16 : static_cast<std::size_t>(max_writes_in_flight);
 }
 
@@ -72,10 +73,12 @@ class Simulation {
     }
     const auto ops = static_cast<std::int64_t>(planned.plan->lanes[compute].size());
     const std::int64_t end = run.following.base[compute] + ops;
-    while (done_[compute] < end) {
+    const std::int64_t updated = run.following.base[update] + std::ssize(planned.plan->lanes[update]);
+    while (done_[compute] < end || done_[update] < updated) {
       SPILLWAY_CHECK(advance(), "a plan waits for ever: {} of {} ops done", done_[compute], end);
     }
     runs_.back().timeline.seconds = now_ - runs_.back().begin;
+    runs_.back().timeline.stalled_seconds += now_ - std::max(compute_free_, runs_.back().begin);
   }
 
   // Until nothing is under way.
@@ -186,6 +189,9 @@ class Simulation {
       active.left = rates.op_seconds[index_of(instr.op)];
       run.timeline.compute_seconds += active.left;
       run.timeline.stalled_seconds += now_ - std::max(compute_free_, run.begin);
+    } else if (lane == update) {
+      active.left = (rates.host_seconds.empty() ? rates.op_seconds : rates.host_seconds)[index_of(instr.op)];
+      run.timeline.update_seconds += active.left;
     } else {
       active.left = work_of(next);
       const bool copies = lane == up || lane == down;
@@ -202,7 +208,7 @@ class Simulation {
   double work_of(const Waiting& waiting) const {
     const PlannedRun& planned = runs_[waiting.run].planned;
     const Instr& instr = planned.plan->instrs[index_of(waiting.instr)];
-    if (instr.stays.empty()) return 0;
+    if (instr.stays.empty() || instr.kind == Instr::Kind::run) return 0;
     if (!planned.rates->move_seconds.empty()) return planned.rates->move_seconds[index_of(waiting.instr)];
     const BundleId bundle = planned.plan->stays[index_of(instr.stays.front())].bundle;
     return static_cast<double>(layout_.bundles[index_of(bundle)].bytes);
@@ -214,7 +220,10 @@ class Simulation {
     const StepRates& rates = rates_of(active_[lane].front());
     const bool reads = serves(1);
     const bool writes = serves(2);
-    if (lane == compute) return reads || writes ? 1 / rates.compute_slowdown : 1;
+    if (runs_ops(static_cast<LaneId>(lane))) {
+      const bool shares = rates.shares_processor && serves(compute) && serves(update);
+      return (shares ? 0.5 : 1) / (reads || writes ? rates.compute_slowdown : 1);
+    }
     if (!rates.move_seconds.empty()) return 1;
     if (lane == up) return rates.link.up_bytes_per_second;
     if (lane == down) return rates.link.down_bytes_per_second;
@@ -264,10 +273,11 @@ class Simulation {
   }
 
   void note_busy(std::size_t lane, const Active& active, double seconds) {
-    if (lane == compute) return;
+    if (runs_ops(static_cast<LaneId>(lane))) return;
     Timeline& timeline = runs_[active.run].timeline;
-    const std::array<double*, lane_count> busy{nullptr, &timeline.read_seconds, &timeline.write_seconds,
-                                               &timeline.up_seconds, &timeline.down_seconds};
+    const std::array<double*, lane_count> busy{
+        nullptr, &timeline.read_seconds, &timeline.write_seconds, &timeline.up_seconds, &timeline.down_seconds,
+        nullptr};
     *busy[lane] += seconds;
   }
 

@@ -3,9 +3,9 @@
 // The compute lane runs one op after the other; while the disk is busy each takes longer. A move starts when what it
 // waits for is done and its lane has room; it costs its pages' attaching and the time of a request, which overlap with
 // other moves, and then its bytes, in the order of its lane. The lanes of both directions share the disk. Copies to and
-// from a device go one after the other in each direction, both at once. A lane that had to wait goes on a little later
-// than what it waited for. Plans follow each other as in the executor: the moves of
-// the next one are known when the ops of the last one are done.
+// from a device go one after the other in each direction, both at once. Ops of the update lane run beside those of the
+// compute lane. A lane that had to wait goes on a little later than what it waited for. Plans follow each other as in
+// the executor: the moves of the next one are known when the ops of the last one are done.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +21,8 @@ namespace spillway {
 // What a step's instructions take on a machine.
 struct StepRates {
   std::vector<double> op_seconds;     // by op of the Program, on all threads
+  std::vector<double> host_seconds;   // the same of those that may run anywhere, on the host; empty: as op_seconds
+  bool shares_processor = false;      // the device computes with the host's: each is half as fast beside the other
   double read_bytes_per_second = 0;   // of the disk, alone
   double write_bytes_per_second = 0;  // alone
   double mixed_bytes_per_second = 0;  // both together, half and half
@@ -36,21 +38,23 @@ struct StepRates {
 
 struct Timeline {
   double seconds = 0;          // of the step: from the end of the last op of the step before to its own last op
-  double compute_seconds = 0;  // sum of the ops
+  double compute_seconds = 0;  // sum of the ops of the compute lane
+  double update_seconds = 0;   // sum of those of the update lane
   double disk_seconds = 0;     // no disk moves these bytes in less
   double read_seconds = 0;     // reads were under way
   double write_seconds = 0;
   double up_seconds = 0;       // copies to the device were under way
   double down_seconds = 0;     // and from it
   double link_seconds = 0;     // the link moves no direction's bytes in less
-  double stalled_seconds = 0;  // the compute lane waited
+  double stalled_seconds = 0;  // the compute lane waited, at its end for the update lane
   std::vector<double> starts;  // by instruction, from the end of the step before
   std::vector<double> ends;    // of moves maybe beyond `seconds`
 
   // No schedule of this plan's work can be faster.
-  double lower_bound_seconds() const { return std::max({compute_seconds, disk_seconds, link_seconds}); }
+  double lower_bound_seconds() const { return std::max({compute_seconds, update_seconds, disk_seconds, link_seconds}); }
   std::string_view bottleneck() const {
-    if (compute_seconds >= std::max(disk_seconds, link_seconds)) return "compute";
+    if (compute_seconds == lower_bound_seconds()) return "compute";
+    if (update_seconds == lower_bound_seconds()) return "update";
     return disk_seconds >= link_seconds ? "disk" : "link";
   }
 };

@@ -13,7 +13,7 @@ std::string_view name_in(const std::array<std::string_view, count>& names, Enum 
 
 constexpr std::array<std::string_view, event_source_count> sources{"compute", "disk", "commit", "background"};
 constexpr std::array<std::string_view, event_lane_count> lanes{"compute", "disk read", "disk write", "commit",
-                                                               "host",    "copy up",   "copy down"};
+                                                               "host",    "copy up",   "copy down",  "host update"};
 constexpr std::array<std::string_view, event_kind_count> kinds{
     "none",          "phase_begin", "phase_end", "step_begin", "step_end", "plan_begin",
     "plan_end",      "op_begin",    "op_end",    "wait_begin", "wait_end", "move_submit",

@@ -21,9 +21,10 @@ constexpr std::size_t event_source_count = 4;
 std::string_view name_of(EventSource source);
 
 // Lanes of a plan, by the plan's numbers, and what is done beside it.
-// `up` and `down` are copies to and from a device; only waits for them are recorded.
-enum class EventLane : std::uint8_t { compute, read, write, commit, host, up, down };
-constexpr std::size_t event_lane_count = 7;
+// `up` and `down` are copies to and from a device, `update` ops on the host's processor beside it; only waits for them
+// are recorded.
+enum class EventLane : std::uint8_t { compute, read, write, commit, host, up, down, update };
+constexpr std::size_t event_lane_count = 8;
 std::string_view name_of(EventLane lane);  // "compute", "disk read", "disk write", "commit", "host", "copy up", …
 
 enum class EventKind : std::uint8_t {

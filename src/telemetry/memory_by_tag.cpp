@@ -6,9 +6,7 @@ namespace spillway {
 namespace {
 
 // Whether an event tells of its end: there is none of a commit, nor of a copy between two memories.
-bool is_told(const CatalogInstr& instr) {
-  return !instr.stays.empty() && instr.lane != EventLane::up && instr.lane != EventLane::down;
-}
+bool is_told(const CatalogInstr& instr) { return !instr.stays.empty() && instr.lane < EventLane::up; }
 
 }  // namespace
 

@@ -100,6 +100,12 @@ std::string json_of(const StepRecord& r) {
   append(json, "rss_bytes", r.rss_bytes);
   append(json, "disk_read_bytes", r.disk_read_bytes);
   append(json, "disk_write_bytes", r.disk_write_bytes);
+  if (r.host_updates + r.device_updates > 0) {
+    append(json, "link_up_bytes", r.link_up_bytes);
+    append(json, "link_down_bytes", r.link_down_bytes);
+    append(json, "host_updates", r.host_updates);
+    append(json, "device_updates", r.device_updates);
+  }
   if (r.seconds_left) append(json, "seconds_left", *r.seconds_left);
   if (r.eval_loss) append(json, "eval_loss", *r.eval_loss);
   if (r.predicted_seconds) append(json, "predicted_seconds", *r.predicted_seconds);

@@ -63,6 +63,10 @@ struct StepRecord {
   std::int64_t rss_bytes = 0;               // resident now
   std::int64_t disk_read_bytes = 0;         // by this step
   std::int64_t disk_write_bytes = 0;        // by this step
+  std::int64_t link_up_bytes = 0;           // by this step, to a device
+  std::int64_t link_down_bytes = 0;         // and from it
+  std::int64_t host_updates = 0;            // ops, beside a device
+  std::int64_t device_updates = 0;          // ops of its own; 0: there is no device
   std::optional<double> seconds_left = {};  // once believable
   std::optional<double> eval_loss = {};
   std::optional<StepTotals> totals = {};           // when events are recorded

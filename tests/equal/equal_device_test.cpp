@@ -149,6 +149,68 @@ TEST_F(OnADevice, TheSameBitsHoweverAClipIsDoneAndWhateverGivesWay) {
   }
 }
 
+// Splits of the updates, forced by hand, over budgets of all three memories.
+TEST_F(OnADevice, TheSameBitsWhereverUpdatesRun) {
+  options_.max_grad_norm = 0.5;
+  options_.dtype = "bf16";
+  const Outcome expected = run(options_);
+  for (const std::string update_on : {"cpu", "2", "1.4"}) {
+    for (const std::string clip : {"after", "deferred"}) {
+      for (const double share : {0.0, 0.3}) {
+        TrainOptions options = with_device(share);
+        options.update_on = update_on;
+        options.clip_mode = clip;
+        options.save_steps = share > 0 ? 1 : -1;
+        const PlanReport report = run_plan(options);
+        EXPECT_GT(report.updates_on_host, 0);
+        EXPECT_EQ(report.updates_on_device > 0, update_on != "cpu");
+        options.memory_bytes =
+            share > 0 ? (report.min_memory_bytes + report.in_memory_bytes) / 2 : report.min_memory_bytes;
+        options.delay_seed = 1 + options.memory_bytes / 4096 % 1000;
+        expect_same(options, expected,
+                    "update_on " + update_on + ", clip_mode " + clip + ", device " +
+                        std::to_string(options.device_memory_bytes) + ", memory " +
+                        std::to_string(options.memory_bytes));
+        EXPECT_TRUE(share > 0 || disk_bytes_ > 0);
+      }
+    }
+  }
+}
+
+// Without clipping updates run during backward, on both processors.
+TEST_F(OnADevice, TheSameBitsWhereverUpdatesRunDuringBackward) {
+  options_.max_grad_norm = 0;
+  const Outcome expected = run(options_);
+  for (const std::string update_on : {"cpu", "3", "auto"}) {
+    TrainOptions options = with_device(0.2);
+    options.update_on = update_on;
+    if (update_on == "auto") options.update_rate_cpu = 4e6, options.update_rate_device = 2e7;
+    const PlanReport report = run_plan(options);
+    options.memory_bytes = (3 * report.min_memory_bytes + report.in_memory_bytes) / 4;
+    options.delay_seed = 11;
+    expect_same(options, expected, "update_on " + update_on);
+  }
+}
+
+// The split may change where a run goes on.
+TEST_F(OnADevice, ResumesWithAnotherSplit) {
+  options_.save_steps = 1;
+  options_.max_steps = 4;
+  options_.eval_steps = 0;
+  options_.lr_scheduler_type = "constant";
+  const Outcome expected = run(options_);
+  TrainOptions first = with_device(0.3);
+  first.update_on = "cpu";
+  first.memory_bytes = run_plan(first).min_memory_bytes;
+  TrainOptions then = first;
+  then.update_on = "2";
+  first.output_dir = then.output_dir = (scratch_ / "split").string();
+  RunControl control;
+  StopAfter observer(control, 2);
+  run_train(first, observer, &control);
+  EXPECT_EQ(run(then).weights, expected.weights);
+}
+
 // A run that stops on a device goes on without one, and the other way round.
 TEST_F(OnADevice, ResumesWithAndWithoutADevice) {
   options_.save_steps = 1;
@@ -192,6 +254,14 @@ TEST_F(OnADevice, OptionsThatContradictEachOtherAreRefused) {
   TrainOptions speculative = with_device(0);
   speculative.clip_mode = "speculative";
   EXPECT_THROW(run_plan(speculative), UserError);
+  for (const std::string update_on : {"gpu", "0", "2x", ""}) {
+    TrainOptions wrong = with_device(0);
+    wrong.update_on = update_on;
+    EXPECT_THROW(run_plan(wrong), UserError) << update_on;
+  }
+  TrainOptions without = options_;
+  without.update_on = "cpu";
+  EXPECT_THROW(run_plan(without), UserError);
   TrainOptions slow = with_device(0);
   slow.link_up = 1;  // a copy would take days, and nothing could stop it
   EXPECT_THROW(run_plan(slow), UserError);

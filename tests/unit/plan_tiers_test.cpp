@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/tiers.h"
+#include "plan/update_split.h"
 #include "random_program.h"
 
 namespace spillway {
@@ -84,6 +85,67 @@ TEST(PlanTiers, NothingMovesWhereTheDeviceHoldsAll) {
   const Plan plan = make_tiered_plan(layout, 0, {in_memory_pages(layout, 0), smallest_host_pages(layout)}, {});
   EXPECT_EQ(plan.lanes[0].size(), plan.instrs.size());
   EXPECT_EQ(disk_slots_for(layout, std::vector{plan}), 0);
+}
+
+// Updates on the host, all of them.
+template <typename Visit>
+void for_each_plan_that_updates_below(const Visit& visit) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + 30; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const RandomPrograms programs(seed, true);
+    const Layout layout = programs.layout();
+    const std::vector<bool> below = updates_below(update_groups(programs.step(), layout, 0), layout, 0, 0);
+    const TierPages pages{smallest_pages(layout), smallest_host_pages(layout, 0, below)};
+    visit(programs, layout, below, make_tiered_plan(layout, 0, pages, {.below = &below}));
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(PlanTiers, AnUpdateOnTheHostIsAnOpOfItsLaneAndItsStateStaysThere) {
+  std::int64_t updates = 0;
+  std::int64_t apart = 0;
+  for_each_plan_that_updates_below(
+      [&](const RandomPrograms& programs, const Layout& layout, const std::vector<bool>& below, const Plan& plan) {
+        const ProgramLayout& step = layout.programs.front();
+        std::vector<bool> above(layout.bundles.size(), false);  // an op of the device touches it
+        std::int64_t ops = 0;
+        for (std::size_t s = 0; s < below.size(); ++s) {
+          ops += below[s] ? step.segments.begin[s + 1] - step.segments.begin[s] : 0;
+          for (const Use& use : step.uses[s]) above[index_of(use.bundle)] = above[index_of(use.bundle)] || !below[s];
+        }
+        EXPECT_EQ(std::ssize(plan.lanes[static_cast<std::size_t>(LaneId::update)]), ops);
+        EXPECT_EQ(std::ssize(plan.lanes[0]) + ops, std::ssize(programs.step().ops));
+        for (const Stay& stay : plan.stays) {
+          EXPECT_TRUE(above[index_of(stay.bundle)] || stay.memory == MemoryId::host);
+        }
+        updates += ops;
+        apart += std::count(above.begin(), above.begin() + layout.state_bundles, false);
+      });
+  EXPECT_GT(updates, 100);
+  EXPECT_GT(apart, 5);
+}
+
+TEST(PlanTiers, GroupsOfUpdatesShareNothingThatTheyWrite) {
+  for_each_plan_that_updates_below(
+      [](const RandomPrograms& programs, const Layout& layout, const std::vector<bool>&, const Plan&) {
+        const std::vector<UpdateGroup> groups = update_groups(programs.step(), layout, 0);
+        std::vector<std::int32_t> owner(layout.bundles.size(), -1);
+        std::int32_t number = 0;
+        for (const UpdateGroup& group : groups) {
+          for (const std::int32_t s : group.segments) {
+            for (const Use& use : layout.programs.front().uses[static_cast<std::size_t>(s)]) {
+              std::int32_t& of = owner[index_of(use.bundle)];
+              if (!use.writes) continue;
+              EXPECT_TRUE(of < 0 || of == number);
+              of = number;
+            }
+          }
+          ++number;
+        }
+        const auto count = [](const std::vector<bool>& below) { return std::count(below.begin(), below.end(), true); };
+        EXPECT_EQ(count(updates_below(groups, layout, 0, 1)), 0);
+        EXPECT_GE(count(updates_below(groups, layout, 0, 0)), count(updates_below(groups, layout, 0, 0.5)));
+      });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "plan/plan.h"
 #include "plan/tiers.h"
+#include "plan/update_split.h"
 #include "plan_interpreter.h"
 #include "random_program.h"
 
@@ -36,6 +37,32 @@ void for_each_tiered_plan(std::uint64_t seed, const Visit& visit) {
       SCOPED_TRACE(fmt::format("seed {}, {} device pages, {} host pages", seed, pages.device, pages.host));
       const bool commits = (seed + static_cast<std::uint64_t>(device + host)) % 2 == 0;
       visit(Planned{programs, layout, programs.step(), make_tiered_plan(layout, 0, pages, {.commits = commits})});
+    }
+  }
+}
+
+// The step with a device, some of its updates on the host: all, some groups, and every other segment, whatever it
+// shares with its neighbours.
+template <typename Visit>
+void for_each_split_plan(std::uint64_t seed, const Visit& visit) {
+  const RandomPrograms programs(seed, true);
+  const Layout layout = programs.layout();
+  const std::vector<UpdateGroup> groups = update_groups(programs.step(), layout, 0);
+  std::vector<bool> alternating = updates_below(groups, layout, 0, 0);
+  bool last = false;
+  for (std::size_t s = 0; s < alternating.size(); ++s) {
+    if (alternating[s]) last = alternating[s] = !last;
+  }
+  const std::int64_t smallest = smallest_pages(layout);
+  const std::int64_t room = std::max<std::int64_t>(0, in_memory_pages(layout, 0) - smallest);
+  for (const std::vector<bool>& below :
+       {updates_below(groups, layout, 0, 0), updates_below(groups, layout, 0, 0.5), alternating}) {
+    for (const std::int64_t share : {0, 20, 60}) {
+      const TierPages pages{smallest + room * share / 100, smallest_host_pages(layout, 0, below) + room * share / 200};
+      SCOPED_TRACE(fmt::format("seed {}, {} device pages, {} host pages", seed, pages.device, pages.host));
+      const bool commits = (seed + static_cast<std::uint64_t>(share)) % 2 == 0;
+      const PlanRequest request{.commits = commits, .below = &below};
+      visit(Planned{programs, layout, programs.step(), make_tiered_plan(layout, 0, pages, request)}, below);
     }
   }
 }
@@ -76,6 +103,7 @@ template <typename Visit>
 void for_each_plan_of_any_memory(std::uint64_t seed, const Visit& visit) {
   for_each_plan(seed, visit);
   if (seed % 3 == 0) for_each_tiered_plan(seed, visit);
+  if (seed % 3 == 1) for_each_split_plan(seed, [&](const Planned& planned, const auto&) { visit(planned); });
 }
 
 bool commits_of(const Plan& plan) {
@@ -159,6 +187,36 @@ TEST(PlanVerify, PlansWithADeviceFollowEachOtherWithNoBarrierBetween) {
   }
 }
 
+TEST(PlanVerify, PlansThatUpdateOnTheHostFollowEachOtherWithNoBarrierBetween) {
+  std::int64_t updates = 0;
+  for (std::uint64_t seed = first_seed + 700; seed < first_seed + 712; ++seed) {
+    for_each_split_plan(seed, [&](const Planned& planned, const std::vector<bool>& below) {
+      EXPECT_EQ(verify(planned, planned.plan), "");
+      updates += std::ssize(planned.plan.lanes[static_cast<std::size_t>(LaneId::update)]);
+      const TierPages pages{planned.plan.device_pages, planned.plan.pages};
+      const TierResidents boundary = tier_residents_of(planned.plan);
+      const PlanRequest request{.commits = true, .below = &below};
+      const Plan commit = make_tiered_plan(planned.layout, 0, pages, request, &boundary);
+      const Plan on_device = make_tiered_plan(planned.layout, 0, pages, {}, &boundary);
+      const Plan look = make_tiered_plan(planned.layout, 1, pages, {}, &boundary);
+      EXPECT_EQ(verify(commit, planned.layout, planned.programs.step()), "");
+      EXPECT_EQ(verify(on_device, planned.layout, planned.programs.step()), "");
+      const Plan* step = &planned.plan;
+      for (const auto& plans : {std::vector{step, step, step},
+                                {step, &look, step},
+                                {step, &on_device, step},
+                                {step, &commit, step, &commit}}) {
+        for (std::size_t i = 1; i < plans.size(); ++i) {
+          EXPECT_EQ(verify_follows(*plans[i - 1], *plans[i], planned.layout), "");
+        }
+        EXPECT_EQ(fault_of(planned, plans, 2, seed), "");
+      }
+    });
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(updates, 500);
+}
+
 // Seeds at which a bundle was evicted and came back to other pages while ops still read it at its one address.
 TEST(PlanVerify, ABundleDoesNotComeBackUnderItsReaders) {
   for (const std::uint64_t seed : {20240737U}) {
@@ -186,7 +244,7 @@ class Order {
         edges_[start(before)].push_back(start(after));
         edges_[done(before)].push_back(done(after));
         const bool commits = plan.instrs[after].kind == Instr::Kind::commit;
-        if (commits || lane == static_cast<std::size_t>(LaneId::compute)) edges_[done(before)].push_back(start(after));
+        if (commits || runs_ops(static_cast<LaneId>(lane))) edges_[done(before)].push_back(start(after));
       }
     }
   }
@@ -215,6 +273,10 @@ class Order {
 
 bool changes(const Planned& planned, const Instr& instr, StayId stay) {
   const BundleId bundle = planned.plan.stays[index_of(stay)].bundle;
+  if (instr.kind == Instr::Kind::run &&
+      planned.plan.memory_of(instr.lane) != planned.plan.stays[index_of(stay)].memory) {
+    return false;
+  }
   if (instr.kind != Instr::Kind::run) {
     const bool named = std::find(instr.stays.begin(), instr.stays.end(), stay) != instr.stays.end();
     return named && fills(instr.kind, planned.plan.stays[index_of(stay)].memory);
@@ -231,6 +293,7 @@ std::optional<std::size_t> cause_of_wait(const Planned& planned, std::size_t i, 
   const Instr& instr = planned.plan.instrs[i];
   const bool out = instr.kind == Instr::Kind::write || instr.kind == Instr::Kind::down;
   if (!out || planned.plan.instrs[before].kind != Instr::Kind::run) return before;
+  if (instr.kind == Instr::Kind::down && planned.plan.instrs[before].lane == LaneId::update) return before;
   for (std::size_t at = before + 1; at > 0; --at) {
     if (changes(planned, planned.plan.instrs[at - 1], instr.stays.front())) return at - 1;
   }

@@ -40,7 +40,7 @@ TEST(Events, EveryValueOfTheListHasAName) {
     EXPECT_EQ(name_of(static_cast<decltype(last)>(count)), "unknown");
   };
   check(EventSource::background, event_source_count);
-  check(EventLane::down, event_lane_count);
+  check(EventLane::update, event_lane_count);
   check(EventKind::counter, event_kind_count);
   check(RunPhase::save, run_phase_count);
   check(CommitStage::abandoned, commit_stage_count);

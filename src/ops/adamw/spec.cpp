@@ -58,7 +58,7 @@ Operand newest(Recorder& recorder, PieceId id) {
 }  // namespace
 
 const OpSpec adamw_spec{
-    "adamw", infer, cost, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}}, static_cast<int>(AdamwRead::grad)};
+    "adamw", infer, cost, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}}, static_cast<int>(AdamwRead::grad), false, true};
 
 ValueType packed_moment_type(std::int64_t rows, std::int64_t cols) { return {DType::u8, rows, packed_row_bytes(cols)}; }
 

@@ -1,0 +1,36 @@
+// The host's processor beside a device: a thread that runs the ops of its lane, in order, in the host's pages.
+#include "base/error.h"
+#include "executor/executor.h"
+#include "executor/lanes.h"
+
+namespace spillway {
+
+void Executor::update_thread() {
+  set_float_mode();
+  OpPace pace(options_.update.host_parameters_per_second);
+  serve(LaneId::update, [&](const Following& following) { run_updates(following, pace); });
+}
+
+// Those of one plan; stops when any lane has failed.
+void Executor::run_updates(const Following& following, OpPace& pace) {
+  const Plan& plan = following.waits->plan();
+  const BoundProgram& program = *programs_[static_cast<std::size_t>(plan.program)];
+  Delays delays(options_.delay_seed == 0 ? 0 : options_.delay_seed * 69069U + 5);
+  for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::update)]) {
+    if (!wait_in_lane(following.wait_of(id))) return;
+    delays.maybe_sleep();
+    const Instr& instr = plan.instrs[index_of(id)];
+    for (const StayId stay : instr.begins) begin_stay(following, id, stay);
+    const BoundProgram::Call call = program.call_on_host(instr.op);
+    SPILLWAY_CHECK(call.kernel->scratch_bytes() == 0, "op {} wants scratch on the host", index_of(instr.op));
+    pace.run(static_cast<double>(program.updated_by(instr.op)), [&] {
+      update_threads_->run(call.kernel->tasks(), [&](int, std::int64_t task) {
+        call.kernel->run(task, {call.reads, call.writes, {}});
+        check_float_mode();
+      });
+    });
+    end_instr(LaneId::update);
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,61 @@
+// Where a run with a device updates: the share of the parameters at which a step is shortest, as the simulator has it.
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "plan/update_split.h"
+#include "session/setup.h"
+
+namespace spillway {
+namespace {
+
+// Ops planned for choices, all together: a few seconds of one processor.
+constexpr std::int64_t most_planned_ops = 400'000;
+
+UpdateBytes update_bytes(DType dtype, bool packed) {
+  const double moments = packed ? 2 : 8;
+  const auto weight = static_cast<double>(size_of(dtype));
+  return {.state = moments + (dtype == DType::bf16 ? 2 : 0), .gradient = weight, .weight = weight};
+}
+
+}  // namespace
+
+// By the closed form, where the rates are known; otherwise nothing crosses the link that need not.
+double TrainingSetup::estimated_device_updates() const {
+  const UpdateRates& rates = choices.update;
+  if (rates.host_parameters_per_second == 0 || rates.device_parameters_per_second == 0) return 0;
+  return balanced_device_share(rates, choices.link, update_bytes(choices.dtype, options.moments == "8bit"));
+}
+
+void TrainingSetup::choose_updates() {
+  if (!planned.has_device() || !planned.fits() || forced_device_updates(options)) return;
+  const auto groups = std::ssize(update_groups(*planned.programs.front(), planned.layout, 0));
+  std::int64_t planned_ops = 0;
+  std::map<double, double> known;
+  const auto seconds = [&](double share) {
+    if (const auto found = known.find(share); found != known.end()) return found->second;
+    if (planned_ops > most_planned_ops) return std::numeric_limits<double>::infinity();
+    choices.device_updates = share;
+    plan_steps();
+    const WorkScore now = score();
+    planned_ops += now.ops;
+    return known[share] = now.fits ? now.seconds : std::numeric_limits<double>::infinity();
+  };
+  const double finest = 1 / static_cast<double>(std::max<std::ptrdiff_t>(groups, 1));
+  choices.device_updates = choose_device_share(estimated_device_updates(), finest, seconds);
+  plan_steps();
+}
+
+void TrainingSetup::say_where_updates_run() {
+  if (!planned.has_device() || !planned.fits()) return;
+  const UpdateSides sides = update_sides(planned.plans.front(), *planned.programs.front());
+  const auto parameters = static_cast<double>(sides.host_parameters + sides.other_parameters);
+  if (parameters == 0) return;
+  notes.push_back(fmt::format("updates: {} on the processor, {} on the device, which has {:.0f}% of the parameters",
+                              sides.host_ops, sides.other_ops,
+                              100 * static_cast<double>(sides.other_parameters) / parameters));
+}
+
+}  // namespace spillway
