@@ -29,7 +29,8 @@ std::string describe(const WorkChoice& choice);  // "by layer, block recomputed 
 struct WorkScore {
   bool fits = false;
   double seconds = 0;
-  double stalled_seconds = 0;  // computing waits for the disk
+  double stalled_seconds = 0;   // computing waits for disk or link
+  std::int64_t link_bytes = 0;  // between host and device, both ways
   std::int64_t read_bytes = 0;
   std::int64_t state_write_bytes = 0;
   std::int64_t local_write_bytes = 0;  // activations and gradients
@@ -63,7 +64,7 @@ struct WorkChosen {
 };
 
 // Tries a bounded number of choices, fewer when a step has many ops, and takes the fastest. Nothing but the first is
-// tried where that does not fit, moves nothing, or hardly waits for the disk. With max_disk_writes_per_day, choices
+// tried where that does not fit, moves nothing, or hardly waits for disk or link. With max_disk_writes_per_day, choices
 // under it come before those above it, whatever their speed; where none is under it, the one that writes least is
 // taken, and the note says so.
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score);

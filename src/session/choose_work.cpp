@@ -9,7 +9,7 @@ namespace spillway {
 namespace {
 
 constexpr double seconds_per_day = 86400;
-// Below this share of a step, waiting for the disk is not worth another order or a recomputation.
+// Below this share of a step, waiting for disk or link is not worth another order or a recomputation.
 constexpr double negligible_stall = 0.01;
 // A choice must be faster by this share than the one before it, which moves or computes less.
 constexpr double least_gain = 0.002;
@@ -50,7 +50,7 @@ class Search {
  private:
   bool is_good_enough(const WorkScore& score) const {
     if (!score.fits) return true;
-    if (score.read_bytes + score.write_bytes() == 0) return true;
+    if (score.read_bytes + score.write_bytes() + score.link_bytes == 0) return true;
     return is_allowed(score) && score.stalled_seconds < negligible_stall * score.seconds;
   }
 

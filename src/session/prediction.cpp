@@ -51,25 +51,36 @@ std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& mac
   StepRates other = rates;
   for (double& seconds : other.op_seconds) seconds /= 2;
   levers.push_back({"twice the compute", step_seconds / setup.simulated(plan, other).seconds});
-  if (plan.up_bytes + plan.down_bytes > 0) {
+  const bool copies = plan.up_bytes + plan.down_bytes > 0;
+  const bool spills = plan.traffic.read_bytes + plan.traffic.write_bytes > 0;
+  if (copies) {
     other = rates;
     other.link.up_bytes_per_second *= 2;
     other.link.down_bytes_per_second *= 2;
     levers.push_back({"twice the link", step_seconds / setup.simulated(plan, other).seconds});
   }
-  if (plan.traffic.read_bytes + plan.traffic.write_bytes == 0) return levers;
-  other = rates;
-  double_disk(other);
-  levers.push_back({"a second disk", step_seconds / setup.simulated(plan, other).seconds});
+  if (spills) {
+    other = rates;
+    double_disk(other);
+    levers.push_back({"a second disk", step_seconds / setup.simulated(plan, other).seconds});
+  }
+  if (!copies && !spills) return levers;
   const double now = tokens_per_second(setup.shape, step_seconds);
-  TrainOptions options = setup.options;
-  options.memory_bytes = setup.choices.budget_bytes;
+  const auto with = [&](std::string what, const TrainOptions& options) {
+    levers.push_back({std::move(what), tokens_per_second_with(options, machine) / now});
+  };
+  TrainOptions same = setup.options;
+  same.memory_bytes = setup.choices.budget_bytes;
+  same.device_memory_bytes = setup.choices.device_bytes;
+  TrainOptions options = same;
   options.gradient_accumulation_steps *= 2;
-  if (2 * setup.shape.micro_batches <= most_micro_batches)
-    levers.push_back({"twice the batch", tokens_per_second_with(options, machine) / now});
-  options.gradient_accumulation_steps = setup.options.gradient_accumulation_steps;
+  if (2 * setup.shape.micro_batches <= most_micro_batches) with("twice the batch", options);
+  options = same;
   options.memory_bytes *= 2;
-  levers.push_back({"twice the memory", tokens_per_second_with(options, machine) / now});
+  if (spills) with("twice the memory", options);
+  options = same;
+  options.device_memory_bytes *= 2;
+  if (copies) with("twice the device memory", options);
   std::erase_if(levers, [](const Lever& lever) { return lever.speedup == 0; });
   return levers;
 }

@@ -180,8 +180,9 @@ void TrainingSetup::plan_work(const WorkChoice& choice) {
 std::vector<PieceId> TrainingSetup::pieces_to_pin(double share) const {
   const Layout& layout = planned.layout;
   const Plan& plan = planned.plans.front();
-  const auto pages = static_cast<std::int64_t>(share * static_cast<double>(plan.pages - smallest_pages(layout)));
-  const std::vector<bool> bundles = most_awaited(plan, layout, timeline(), pages);
+  const std::int64_t spare = plan.compute_pages() - smallest_pages(layout);
+  const std::vector<bool> bundles =
+      most_awaited(plan, layout, timeline(), static_cast<std::int64_t>(share * static_cast<double>(spare)));
   std::vector<PieceId> pieces;
   for (std::size_t p = 0; p < layout.piece_places.size(); ++p) {
     if (bundles[index_of(layout.piece_places[p].bundle)]) pieces.push_back(static_cast<PieceId>(p));
@@ -240,6 +241,7 @@ WorkScore TrainingSetup::score() const {
   score.fits = planned.fits();
   if (!score.fits) return score;
   const Plan& plan = planned.plans.front();
+  score.link_bytes = plan.up_bytes + plan.down_bytes;
   score.read_bytes = plan.traffic.read_bytes;
   const DiskWrites writes = disk_writes(plan, planned.layout);
   score.state_write_bytes = writes.state_bytes;

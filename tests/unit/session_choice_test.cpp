@@ -128,6 +128,18 @@ TEST_F(ChoiceTest, RecomputesMoreTheSlowerTheDisk) {
   EXPECT_EQ(last, RecomputeKind::block);
 }
 
+// Nothing is on disk, but a step waits for the link to a device.
+TEST_F(ChoiceTest, RecomputesWhereALinkIsSlow) {
+  limits_.order = WorkOrder::by_layer;
+  const WorkChosen chosen = choose_work(limits_, [](const WorkChoice& choice) {
+    WorkScore score = score_of(choice, 1e9);
+    score.link_bytes = score.read_bytes + score.write_bytes();
+    score.read_bytes = score.state_write_bytes = score.local_write_bytes = 0;
+    return score;
+  });
+  EXPECT_EQ(chosen.choice.recompute.kind, RecomputeKind::block);
+}
+
 TEST_F(ChoiceTest, GoesByMicroBatchWhereStateIsTheSmallerPart) {
   EXPECT_EQ(choose(1e9, 1).choice.order, WorkOrder::by_micro_batch);
   EXPECT_EQ(choose(1e9, 20).choice.order, WorkOrder::by_layer);
