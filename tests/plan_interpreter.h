@@ -196,7 +196,9 @@ class PlanInterpreter {
         return fail(fmt::format("bundle {} is wrong in memory at the exit", index_of(stay.bundle)));
       }
     }
+    const auto& dead = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_exit;
     for (std::size_t b = 0; b < on_disk.size(); ++b) {
+      if (dead[b]) continue;
       if (on_disk[b] && disk_[b] != contents_at_end_[b]) return fail(fmt::format("bundle {} is wrong on disk", b));
     }
   }

@@ -29,27 +29,29 @@ inline const OpSpec update_spec = [] {
 
 class RandomPrograms {
  public:
-  // With `updates_apart` updates share no segment with other ops, and read an output that is made before.
-  explicit RandomPrograms(std::uint64_t seed, bool updates_apart = false)
+  // With `updates_apart` updates share no segment with other ops, and read an output that is made before. `keeps`: there
+  // is state that no commit holds too. The step makes it, next() uses it up and makes it anew, flush() uses it up;
+  // nothing reads it after that, and look() does not know of it.
+  explicit RandomPrograms(std::uint64_t seed, bool updates_apart = false, bool keeps = false)
       : random_(seed), updates_apart_(updates_apart) {
-    const int tensors = between(3, 8);
-    for (int t = 0; t < tensors; ++t) {
-      const bool large = chance(0.2);
-      Tensor tensor;
-      tensor.name = "tensor" + std::to_string(t);
-      tensor.rows = large ? between(65, 200) : between(1, 40);
-      tensor.cols = large ? 1024 : 64 * between(1, 6);
-      state_.add(tensor, reduction_block_elements);
-    }
+    plain_tensors_ = between(3, 8);
+    for (int t = 0; t < plain_tensors_; ++t) add_tensor("tensor" + std::to_string(t), true);
     page_bytes_ = std::int64_t{4096} << between(0, 4);
-    make_program(step_, true);
-    make_program(look_, false);
+    for (int t = keeps ? between(1, 3) : 0; t > 0; --t) add_tensor("kept" + std::to_string(t), false);
+    make_program(step_, true, {.makes = keeps});
+    make_program(look_, false, {});
+    if (keeps) make_program(next_, true, {.uses = true, .makes = true});
+    if (keeps) make_program(flush_, true, {.uses = true});
   }
 
   const State& state() const { return state_; }
   const Program& step() const { return step_; }  // changes state
   const Program& look() const { return look_; }  // only reads it
-  std::vector<const Program*> programs() const { return {&step_, &look_}; }
+  // In this order; the last two only where state is kept.
+  std::vector<const Program*> programs() const {
+    if (next_.ops.empty()) return {&step_, &look_};
+    return {&step_, &look_, &next_, &flush_};
+  }
   std::int64_t page_bytes() const { return page_bytes_; }
   Layout layout() const { return lay_out(programs(), state_, page_bytes_); }
 
@@ -65,19 +67,60 @@ class RandomPrograms {
     return static_cast<ValueId>(program.values.size() - 1);
   }
 
+  // What a Program does with state that no commit holds.
+  struct Kept {
+    bool uses = false;
+    bool makes = false;
+  };
+
+  void add_tensor(std::string name, bool committed) {
+    const bool large = chance(0.2);
+    Tensor tensor;
+    tensor.name = std::move(name);
+    tensor.rows = large ? between(65, 200) : between(1, 40);
+    tensor.cols = large ? 1024 : 64 * between(1, 6);
+    tensor.committed = committed;
+    state_.add(tensor, reduction_block_elements);
+  }
+
+  ValueType type_of(std::size_t piece) const {
+    const Piece& rows = state_.pieces()[piece];
+    const Tensor& tensor = state_.tensor(rows.tensor);
+    return {tensor.dtype, rows.row_end - rows.row_begin, tensor.cols};
+  }
+
+  std::size_t plain_pieces() const {
+    std::size_t pieces = 0;
+    for (int t = 0; t < plain_tensors_; ++t)
+      pieces += static_cast<std::size_t>(state_.piece_count(static_cast<TensorId>(t)));
+    return pieces;
+  }
+
   void enter_state(Program& program) {
     versions_.clear();
-    for (std::size_t p = 0; p < state_.pieces().size(); ++p) {
-      const Piece& piece = state_.pieces()[p];
-      const Tensor& tensor = state_.tensor(piece.tensor);
-      versions_.push_back(add(program, {tensor.dtype, piece.row_end - piece.row_begin, tensor.cols},
-                              ValueKind::state_in, static_cast<PieceId>(p)));
+    for (std::size_t p = 0; p < plain_pieces(); ++p)
+      versions_.push_back(add(program, type_of(p), ValueKind::state_in, static_cast<PieceId>(p)));
+  }
+
+  // Each at an op of its own, all in some order.
+  void add_kept(Program& program, const Kept& kept) {
+    for (std::size_t p = plain_pieces(); p < state_.pieces().size() && kept.uses; ++p) {
+      const Operand old{add(program, type_of(p), ValueKind::state_in, static_cast<PieceId>(p)), 1};
+      add_update(program, old);
+      if (!kept.makes) program.consumed.push_back(static_cast<PieceId>(p));
+      if (chance(0.7)) ++label_.layer;
+    }
+    for (int i = between(0, 20); i > 0; --i) add_mix(program);
+    for (std::size_t p = plain_pieces(); p < state_.pieces().size() && kept.makes; ++p) {
+      const Operand made{add(program, type_of(p), ValueKind::state_out, static_cast<PieceId>(p)), 1};
+      program.ops.push_back({&mix_spec, {}, {any_local()}, {made}, label_});
+      if (chance(0.7)) ++label_.layer;
     }
   }
 
   // A tensor whose pieces are all as the step found them is read whole; otherwise one piece.
   Operand any_state() {
-    const auto tensor = static_cast<TensorId>(between(0, static_cast<int>(state_.tensors().size()) - 1));
+    const auto tensor = static_cast<TensorId>(between(0, plain_tensors_ - 1));
     const std::size_t first = index_of(state_.first_piece(tensor));
     const auto count = static_cast<std::size_t>(state_.piece_count(tensor));
     bool whole = true;
@@ -88,12 +131,14 @@ class RandomPrograms {
     return {versions_[first + static_cast<std::size_t>(between(0, static_cast<int>(count) - 1))], 1};
   }
 
-  void make_program(Program& program, bool changes_state) {
+  void make_program(Program& program, bool changes_state, const Kept& kept) {
     enter_state(program);
     locals_.clear();
     locals_.push_back({add(program, {DType::f32, 4, 64}, ValueKind::input), 1});
     const int ops = between(20, 70);
+    const int kept_at = kept.uses || kept.makes ? between(0, ops - 1) : -1;
     for (int i = 0; i < ops; ++i) {
+      if (i == kept_at) add_kept(program, kept);
       if (chance(0.35)) ++label_.layer;
       if (changes_state && chance(0.15)) {
         if (updates_apart_) add_output(program);
@@ -162,13 +207,15 @@ class RandomPrograms {
     ++label_.layer;
   }
 
-  void add_update(Program& program) {
+  // `with`: read beside what is updated.
+  void add_update(Program& program, const Operand& with = {}) {
     const auto piece = static_cast<std::size_t>(between(0, static_cast<int>(versions_.size()) - 1));
     const Operand old{versions_[piece], 1};
     versions_[piece] = add(program, program.value(old.first).type, ValueKind::state_out, static_cast<PieceId>(piece));
     Op op{&update_spec, {}, {old, any_local()}, {{versions_[piece], 1}}, label_};
     if (updates_apart_) op.reads.push_back(output_);
-    program.ops.push_back(op);
+    if (with.exists()) op.reads.push_back(with);
+    program.ops.push_back(std::move(op));
   }
 
   std::mt19937_64 random_;
@@ -177,6 +224,9 @@ class RandomPrograms {
   State state_;
   Program step_;
   Program look_;
+  Program next_;
+  Program flush_;
+  int plain_tensors_ = 0;
   std::int64_t page_bytes_ = 0;
   Label label_{Phase::forward, 0, -1, "part", 0};
   std::vector<ValueId> versions_;  // the newest value of each piece

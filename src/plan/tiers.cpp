@@ -281,10 +281,12 @@ std::int64_t smallest_host_pages(const Layout& layout, std::int32_t program, con
 std::vector<bool> dead_below_on_entry(const Plan& plan, const Layout& layout) {
   std::vector<bool> dead(static_cast<std::size_t>(layout.state_bundles), false);
   if (plan.device_pages == 0) return dead;
+  const ProgramLayout& program = layout.programs[static_cast<std::size_t>(plan.program)];
   dead = held_dirty(plan, plan.exit, layout, MemoryId::device);  // where nothing is said of it below
+  for (std::size_t b = 0; b < program.dead_on_exit.size(); ++b) dead[b] = dead[b] || program.dead_on_exit[b];
   std::vector<bool> known(layout.bundles.size(), false);
   for (const Instr& instr : plan.instrs) {
-    if (instr.lane == LaneId::compute) continue;
+    if (instr.lane == LaneId::compute || is_of_disk(instr.kind)) continue;
     for (const StayId id : instr.stays) {
       const std::size_t b = index_of(plan.stays[index_of(id)].bundle);
       if (known[b]) continue;
@@ -294,8 +296,8 @@ std::vector<bool> dead_below_on_entry(const Plan& plan, const Layout& layout) {
     }
   }
   const std::vector<bool> newer = held_dirty(plan, plan.entry, layout, MemoryId::device);
-  for (std::size_t b = 0; b < dead.size(); ++b) dead[b] = dead[b] || newer[b];
   dead.resize(static_cast<std::size_t>(layout.state_bundles));
+  for (std::size_t b = 0; b < dead.size(); ++b) dead[b] = dead[b] || newer[b] || program.dead_on_entry[b];
   return dead;
 }
 

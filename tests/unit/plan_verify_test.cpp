@@ -217,6 +217,63 @@ TEST(PlanVerify, PlansThatUpdateOnTheHostFollowEachOtherWithNoBarrierBetween) {
   EXPECT_GT(updates, 500);
 }
 
+// In pages of the host alone where there are none of a device; `of`: at the boundary of this plan.
+Plan plan_in(const Layout& layout, std::int32_t program, const TierPages& pages, const Plan* of) {
+  if (pages.device > 0) {
+    const TierResidents boundary = of != nullptr ? tier_residents_of(*of) : TierResidents();
+    return make_tiered_plan(layout, program, pages, {}, of != nullptr ? &boundary : nullptr);
+  }
+  const Residents boundary = of != nullptr ? residents_of(*of) : Residents();
+  return make_plan(layout, program, pages.host, {.entry = of != nullptr ? &boundary : nullptr});
+}
+
+// What a plan does not find though it is in the host at its boundary is of no use to it, and whoever asks is told so.
+void expect_dead_where_not_found(const Plan& owner, const Plan& plan, const Layout& layout) {
+  const std::vector<bool> dead_below = dead_below_on_entry(plan, layout);
+  const auto& dead = layout.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
+  std::vector<bool> found(layout.bundles.size(), false);
+  for (const StayId id : plan.entry.stays) {
+    const Stay& stay = plan.stays[index_of(id)];
+    if (stay.memory == MemoryId::host) found[index_of(stay.bundle)] = true;
+  }
+  for (const Held& held : residents_of(owner)) {
+    const std::size_t b = index_of(held.bundle);
+    EXPECT_TRUE(found[b] || dead[b] || dead_below[b]) << "bundle " << b << " of program " << plan.program;
+  }
+}
+
+TEST(PlanVerify, StateThatNoCommitHoldsIsMadeUsedUpAndForgotten) {
+  for (std::uint64_t seed = first_seed + 800; seed < first_seed + 815; ++seed) {
+    const RandomPrograms programs(seed, false, true);
+    const Layout layout = programs.layout();
+    const std::int64_t smallest = smallest_pages(layout);
+    const std::int64_t host = smallest_host_pages(layout);
+    const std::int64_t room = std::max<std::int64_t>(0, in_memory_pages(layout, 0) - smallest);
+    for (const TierPages& pages :
+         {TierPages{0, smallest}, TierPages{0, smallest + room / 4}, TierPages{smallest, host},
+          TierPages{smallest + room / 4, host}, TierPages{smallest + room / 2, host + room / 4},
+          TierPages{smallest + room / 4, host + 2 * room}}) {
+      SCOPED_TRACE(fmt::format("seed {}, {} device pages, {} host pages", seed, pages.device, pages.host));
+      const Plan step = plan_in(layout, 0, pages, nullptr);
+      const Plan look = plan_in(layout, 1, pages, &step);
+      const Plan next = plan_in(layout, 2, pages, &step);
+      const Plan flush = plan_in(layout, 3, pages, &step);
+      for (const Plan* plan : {&step, &look, &next, &flush}) {
+        EXPECT_EQ(verify(*plan, layout, *programs.programs()[static_cast<std::size_t>(plan->program)]), "");
+        if (plan != &step) expect_dead_where_not_found(step, *plan, layout);
+      }
+      const Planned planned{programs, layout, programs.step(), step};
+      for (const auto& plans : {std::vector{&step, &next, &next, &flush, &look, &step},
+                                {&step, &flush, &step, &flush},
+                                {&step, &look, &step, &next}}) {
+        for (std::size_t i = 1; i < plans.size(); ++i) EXPECT_EQ(verify_follows(*plans[i - 1], *plans[i], layout), "");
+        EXPECT_EQ(fault_of(planned, plans, 2, seed), "");
+      }
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 // Seeds at which a bundle was evicted and came back to other pages while ops still read it at its one address.
 TEST(PlanVerify, ABundleDoesNotComeBackUnderItsReaders) {
   for (const std::uint64_t seed : {20240737U}) {
