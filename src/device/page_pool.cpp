@@ -39,12 +39,13 @@ void check_map_count(const PagePoolOptions& options) {
   std::ifstream file("/proc/sys/vm/max_map_count");
   std::int64_t limit = 0;
   if (!(file >> limit)) return;  // unknown: the kernel will say
-  const std::int64_t need = page_pool_maps(options.page_count) + count_lines("/proc/self/maps") + spare_maps;
+  const std::int64_t pages = options.page_count + options.other_pages;
+  const std::int64_t need = page_pool_maps(pages) + count_lines("/proc/self/maps") + spare_maps;
   if (need <= limit) return;
   throw UserError(
       "{} pages of {} need up to {} memory mappings and vm.max_map_count is {}: give less memory, or run 'sysctl -w "
       "vm.max_map_count={}' as root",
-      options.page_count, format_bytes(options.page_bytes), need, limit, need);
+      pages, format_bytes(options.page_bytes), need, limit, need);
 }
 
 void check_free_memory(std::int64_t need_bytes) {

@@ -21,6 +21,7 @@ struct PagePoolOptions {
   std::int64_t address_bytes = 0;  // of the range for stays, a multiple of page_bytes
   int threads = 1;                 // that fault the memory in
   bool huge_pages = true;          // ask for them where pages are large enough
+  std::int64_t other_pages = 0;    // of pools that this process has or makes beside it: they need mappings too
 };
 
 // Mappings that a pool of this many pages needs at worst: each page alone with a gap behind it, in two ranges.
@@ -29,7 +30,7 @@ constexpr std::int64_t page_pool_maps(std::int64_t page_count) { return 2 * page
 class HostPagePool {
  public:
   // Reserves everything; all memory is resident and zero afterwards. Throws DoesNotFit when the machine or its
-  // container has too little free memory, UserError when the pages would exceed vm.max_map_count.
+  // container has too little free memory, UserError when all pages would exceed vm.max_map_count.
   explicit HostPagePool(const PagePoolOptions& options);
   ~HostPagePool();
   HostPagePool(const HostPagePool&) = delete;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -34,11 +35,12 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   PagePoolOptions pool;
   pool.page_bytes = layout.page_bytes;
   pool.page_count = plans.front().pages;
+  pool.other_pages = plans.front().device_pages;
   pool.address_bytes = layout.address_bytes;
   pool.threads = options.threads;
   pool.huge_pages = options.huge_pages;
   pool_ = std::make_unique<HostPagePool>(pool);
-  pool.page_count = plans.front().device_pages;
+  std::swap(pool.page_count, pool.other_pages);
   if (pool.page_count > 0) device_ = std::make_unique<HostPagePool>(pool);
   io_ = make_io_engine(options.io);
   if (options.wrap_io) io_ = options.wrap_io(std::move(io_));

@@ -201,6 +201,12 @@ TEST(DevicePagePool, RefusesMorePagesThanTheKernelHasMappings) {
   }
 }
 
+TEST(DevicePagePool, CountsTheMappingsOfThePoolsBesideIt) {
+  EXPECT_THROW(HostPagePool({.page_bytes = 4096, .page_count = 1, .address_bytes = 4096, .other_pages = INT32_MAX}),
+               UserError);
+  const HostPagePool fits({.page_bytes = 4096, .page_count = 1, .address_bytes = 4096, .other_pages = 1});
+}
+
 TEST(DevicePagePoolDeathTest, WrongPlacesAndEmptiedOnesAreNotAccepted) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   HostPagePool pool({.page_bytes = 4096, .page_count = 2, .address_bytes = 8 * 4096});
