@@ -2,15 +2,9 @@
 // device, the host and the disk have room for.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "base/error.h"
-#include "golden/model_folder.h"
-#include "recording_observer.h"
-#include "scratch_folder.h"
+#include "same_bits.h"
 #include "session/run_control.h"
-#include "session/session.h"
 #include "stop_after.h"
 
 namespace spillway {
@@ -22,61 +16,13 @@ nlohmann::json llama() {
     "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
 }
 
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-struct Outcome {
-  std::vector<float> numbers;  // losses, norms and evaluations
-  std::string weights;
-};
-
-class OnADevice : public testing::Test {
+class OnADevice : public SameBits, public testing::Test {
  protected:
   void SetUp() override {
-    golden::write_model(scratch_ / "model", llama(), "");
-    golden::write_tokens(scratch_ / "tokens.npy", 2000, 1200);
-    options_.model = (scratch_ / "model").string();
-    options_.data = {(scratch_ / "tokens.npy").string()};
-    options_.eval_data = options_.data;
-    options_.eval_steps = 2;
-    options_.max_steps = 3;
-    options_.per_device_train_batch_size = 2;
+    use(llama());
     options_.gradient_accumulation_steps = 2;
     options_.max_seq_len = 50;
-    options_.learning_rate = 1e-3;
-    options_.dtype = "f32";
-    options_.threads = 2;
-    options_.piece_elements = 65536;
     options_.tile_elements = 65536;
-    options_.page_size_bytes = 16384;
-    options_.poison = true;
-    options_.order = "layer";
-    options_.recompute = "none";
-  }
-
-  Outcome run(const TrainOptions& changed) {
-    TrainOptions options = changed;
-    if (options.output_dir.empty()) options.output_dir = (scratch_ / ("out" + std::to_string(runs_++))).string();
-    RecordingObserver observer;
-    run_train(options, observer);
-    Outcome outcome;
-    for (const StepRecord& step : observer.steps) {
-      outcome.numbers.push_back(step.loss);
-      outcome.numbers.push_back(step.grad_norm);
-      outcome.numbers.push_back(static_cast<float>(step.eval_loss.value_or(0)));
-    }
-    outcome.weights = bytes_of(std::filesystem::path(options.output_dir) / "model.safetensors");
-    disk_bytes_ = observer.steps.back().disk_read_bytes + observer.steps.back().disk_write_bytes;
-    return outcome;
-  }
-
-  void expect_same(const TrainOptions& changed, const Outcome& expected, const std::string& what) {
-    const Outcome outcome = run(changed);
-    EXPECT_EQ(outcome.numbers, expected.numbers) << what;
-    EXPECT_TRUE(outcome.weights == expected.weights) << what << ": weights differ";
   }
 
   // On a virtual device with this share of what it takes for nothing to leave it.
@@ -114,11 +60,6 @@ class OnADevice : public testing::Test {
       }
     }
   }
-
-  ScratchFolder scratch_;
-  TrainOptions options_;
-  int runs_ = 0;
-  std::int64_t disk_bytes_ = 0;
 };
 
 TEST_F(OnADevice, TheSameBitsWithoutClippingWhateverTheBudgets) {
@@ -209,6 +150,19 @@ TEST_F(OnADevice, ResumesWithAnotherSplit) {
   StopAfter observer(control, 2);
   run_train(first, observer, &control);
   EXPECT_EQ(run(then).weights, expected.weights);
+}
+
+// A link so slow that there is reason to choose, and nothing on disk.
+TEST_F(OnADevice, TheSameBitsWhateverIsChosenForASlowLink) {
+  const Outcome expected = run(options_);
+  TrainOptions options = with_device(0.2);
+  options.order = "auto";
+  options.recompute = "auto";
+  options.link_up = options.link_down = std::int64_t{64} << 20;
+  const PlanReport report = run_plan(options);
+  EXPECT_EQ(report.disk_read_bytes_per_step + report.disk_write_bytes_per_step, 0);
+  EXPECT_NE(report.work, run_plan(with_device(0.2)).work) << "nothing was chosen";
+  expect_same(options, expected, "chosen: " + report.work);
 }
 
 // A run that stops on a device goes on without one, and the other way round.

@@ -3,13 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <sstream>
 
 #include "base/error.h"
-#include "golden/model_folder.h"
-#include "recording_observer.h"
-#include "scratch_folder.h"
-#include "session/session.h"
+#include "same_bits.h"
 
 namespace spillway {
 namespace {
@@ -27,12 +23,6 @@ nlohmann::json gpt2() {
     "activation_function": "gelu_new", "tie_word_embeddings": true})");
 }
 
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
 struct Case {
   std::string name;
   nlohmann::json config;
@@ -44,69 +34,21 @@ struct Case {
 
 void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
 
-struct Outcome {
-  std::vector<float> numbers;  // losses, norms and evaluations
-  std::string weights;
-};
-
-class SameBits : public testing::TestWithParam<Case> {
+class EachSameBits : public SameBits, public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const Case& test = GetParam();
-    golden::write_model(scratch_ / "model", test.config, "");
-    golden::write_tokens(scratch_ / "tokens.npy", 2000, test.config["vocab_size"]);
-    options_.model = (scratch_ / "model").string();
-    options_.data = {(scratch_ / "tokens.npy").string()};
-    options_.eval_data = options_.data;
-    options_.eval_steps = 2;
-    options_.max_steps = 3;
-    options_.per_device_train_batch_size = 2;
-    options_.gradient_accumulation_steps = test.accumulation;
-    options_.max_seq_len = 70;
-    options_.learning_rate = 1e-3;
-    options_.weight_decay = 0.1;
-    options_.max_grad_norm = test.max_grad_norm;
-    options_.dtype = test.dtype;
-    options_.moments = test.moments;
-    options_.threads = 2;
-    options_.piece_elements = 65536;  // one reduction block
-    options_.tile_elements = 131072;  // two
-    options_.page_size_bytes = 16384;
-    options_.poison = true;
-    options_.order = "layer";  // and nothing recomputed: what moves must not depend on a machine's rates
-    options_.recompute = "none";
+    use(GetParam().config);
+    options_.gradient_accumulation_steps = GetParam().accumulation;
+    options_.max_grad_norm = GetParam().max_grad_norm;
+    options_.dtype = GetParam().dtype;
+    options_.moments = GetParam().moments;
   }
-
-  Outcome run(const TrainOptions& changed) {
-    TrainOptions options = changed;
-    options.output_dir = (scratch_ / ("out" + std::to_string(runs_++))).string();
-    RecordingObserver observer;
-    run_train(options, observer);
-    Outcome outcome;
-    for (const StepRecord& step : observer.steps) {
-      outcome.numbers.push_back(step.loss);
-      outcome.numbers.push_back(step.grad_norm);
-      outcome.numbers.push_back(static_cast<float>(step.eval_loss.value_or(0)));
-    }
-    outcome.weights = bytes_of(std::filesystem::path(options.output_dir) / "model.safetensors");
-    disk_bytes_ = observer.steps.back().disk_read_bytes + observer.steps.back().disk_write_bytes;
-    return outcome;
-  }
-
-  void expect_same(const TrainOptions& changed, const Outcome& expected, const std::string& what) {
-    const Outcome outcome = run(changed);
-    EXPECT_EQ(outcome.numbers, expected.numbers) << what;
-    EXPECT_TRUE(outcome.weights == expected.weights) << what << ": weights differ";
-  }
-
-  ScratchFolder scratch_;
-  TrainOptions options_;
-  int runs_ = 0;
-  std::int64_t disk_bytes_ = 0;
 };
 
-TEST_P(SameBits, WhateverTheBudgetTheThreadsAndTheTiming) {
-  const Outcome expected = run(options_);
+TEST_P(EachSameBits, WhateverTheBudgetTheThreadsAndTheTiming) {
+  TrainOptions in_memory = options_;
+  in_memory.save_steps = -1;  // commits move what nothing else does
+  const Outcome expected = run(in_memory);
   EXPECT_EQ(disk_bytes_, 0) << "in memory nothing moves";
   for (const std::int64_t threads : {1, 2, 3}) {
     TrainOptions options = options_;
@@ -122,7 +64,7 @@ TEST_P(SameBits, WhateverTheBudgetTheThreadsAndTheTiming) {
   }
 }
 
-TEST_P(SameBits, WhateverIsRecomputedAndInWhicheverOrder) {
+TEST_P(EachSameBits, WhateverIsRecomputedAndInWhicheverOrder) {
   const Outcome expected = run(options_);
   std::vector<std::pair<std::string, std::string>> ways = {
       {"layer", "cheap"}, {"layer", "attention"}, {"layer", "block"}, {"layer", "block:2"}};
@@ -139,7 +81,7 @@ TEST_P(SameBits, WhateverIsRecomputedAndInWhicheverOrder) {
   }
 }
 
-TEST_P(SameBits, WhateverThePolicy) {
+TEST_P(EachSameBits, WhateverThePolicy) {
   const Outcome expected = run(options_);
   for (const std::string policy : {"everything-on-disk", "lru", "lifetime", "farthest"}) {
     TrainOptions options = options_;
@@ -156,7 +98,7 @@ TEST_P(SameBits, WhateverThePolicy) {
 }
 
 // A slow disk, so that choosing has a reason; then a limit that nothing meets, so that whatever writes least is taken.
-TEST_P(SameBits, WhateverIsChosen) {
+TEST_P(EachSameBits, WhateverIsChosen) {
   const Outcome expected = run(options_);
   TrainOptions options = options_;
   options.order = "auto";
@@ -170,7 +112,7 @@ TEST_P(SameBits, WhateverIsChosen) {
   expect_same(options, expected, "chosen to write little: " + run_plan(options).work);
 }
 
-TEST_P(SameBits, InHostileSettings) {
+TEST_P(EachSameBits, InHostileSettings) {
   const Outcome expected = run(options_);
   TrainOptions tight = options_;
   tight.memory_bytes = run_plan(options_).min_memory_bytes;
@@ -194,7 +136,7 @@ TEST_P(SameBits, InHostileSettings) {
   expect_same(larger_pieces, expected, "larger pieces");
 }
 
-TEST_P(SameBits, BelowTheSmallestBudgetIsRefusedBeforeAnythingIsWritten) {
+TEST_P(EachSameBits, BelowTheSmallestBudgetIsRefusedBeforeAnythingIsWritten) {
   TrainOptions options = options_;
   options.memory_bytes = run_plan(options_).min_memory_bytes - (1 << 20);
   options.output_dir = (scratch_ / "never").string();
@@ -217,7 +159,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SameBits, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(All, EachSameBits, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
 }  // namespace
