@@ -361,7 +361,8 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
   constexpr int attempts = 6;
   const auto& dead = layout.programs[static_cast<std::size_t>(program)].dead_on_entry;
   Residents boundary;
-  for (std::int32_t b = 0; b < layout.state_bundles && pages >= in_memory_pages(layout, program); ++b) {
+  const bool holds_all = pages >= in_memory_pages(layout, program);
+  for (std::int32_t b = 0; b < layout.state_bundles && holds_all; ++b) {
     if (!dead[static_cast<std::size_t>(b)]) boundary.push_back({static_cast<BundleId>(b), true});
   }
   for (int i = 0; i < attempts; ++i) {
