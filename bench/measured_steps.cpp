@@ -1,6 +1,7 @@
 #include "measured_steps.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/error.h"
@@ -22,6 +23,7 @@ void run_steps_of(TrainingSetup& setup, int steps, EventRecorder& recorder) {
   ExecutorOptions execution;
   execution.threads = setup.choices.threads;
   execution.spill_dirs = setup.choices.spill_dirs;
+  execution.link = setup.choices.link;
   execution.recorder = &recorder;
   Executor executor(setup.planned.layout, setup.planned.programs, setup.planned.plans, setup.kernels, execution);
   AdamwProducts products;
@@ -67,10 +69,11 @@ void note_moves(const Plan& plan, LaneId lane, const Times& times, double& free,
 std::vector<MeasuredStep> measure_steps(TrainingSetup& setup, const MachineRates& machine, int steps) {
   const Plan& plan = setup.planned.plans.front();
   const std::size_t instrs = plan.instrs.size();
-  EventRecorder recorder(ring_capacities_for(static_cast<std::int64_t>(instrs), steps + 1));
+  EventRecorder recorder(ring_capacities_for(static_cast<std::int64_t>(instrs), steps + 1, plan.device_pages > 0));
   run_steps_of(setup, steps, recorder);
   std::vector<Event> events;
-  for (const EventSource source : {EventSource::compute, EventSource::disk}) {
+  for (const EventSource source :
+       {EventSource::compute, EventSource::disk, EventSource::copy_up, EventSource::copy_down}) {
     const EventRing::Reading reading = recorder.ring(source).read(0, events);
     SPILLWAY_CHECK(reading.lost == 0, "{} events were overwritten", reading.lost);
   }
@@ -90,8 +93,7 @@ std::vector<MeasuredStep> measure_steps(TrainingSetup& setup, const MachineRates
     if (event.kind == EventKind::wait_end) times[step - 1].waited[instr] = seconds_of(event);
   }
   std::vector<MeasuredStep> measured(count);
-  double reads_free = 0;
-  double writes_free = 0;
+  std::array<double, lane_count> free{};  // by lane
   for (std::size_t s = 0; s < count; ++s) {
     MeasuredStep& step = measured[s];
     step.seconds = ended[s + 1] - ended[s];
@@ -99,8 +101,9 @@ std::vector<MeasuredStep> measure_steps(TrainingSetup& setup, const MachineRates
     step.rates.op_seconds.resize(setup.steps.usual().program.ops.size());
     step.rates.move_seconds.resize(instrs);
     note_ops(plan, ended[s], times[s], step);
-    note_moves(plan, LaneId::read, times[s], reads_free, step);
-    note_moves(plan, LaneId::write, times[s], writes_free, step);
+    for (const LaneId lane : {LaneId::read, LaneId::write, LaneId::up, LaneId::down}) {
+      note_moves(plan, lane, times[s], free[static_cast<std::size_t>(lane)], step);
+    }
     for (std::size_t i = 0; i < instrs; ++i) {
       step.starts.push_back(times[s].starts[i] - ended[s]);
       step.ends.push_back(times[s].ends[i] - ended[s]);

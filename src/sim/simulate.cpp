@@ -307,9 +307,10 @@ double least_disk_seconds(const Plan& plan, const StepRates& rates) {
   return std::min(apart, together);
 }
 
-double sum_of(const std::vector<double>& values) {
+// Of the moves of a lane, as they were measured.
+double measured_seconds(const Plan& plan, const StepRates& rates, LaneId lane) {
   double sum = 0;
-  for (const double value : values) sum += value;
+  for (const InstrId id : plan.lanes[static_cast<std::size_t>(lane)]) sum += rates.move_seconds[index_of(id)];
   return sum;
 }
 
@@ -320,7 +321,9 @@ double least_link_seconds(const Plan& plan, const LinkRate& link) {
 
 void note_bounds(const Plan& plan, const StepRates& rates, Timeline& timeline) {
   if (!rates.move_seconds.empty()) {
-    timeline.disk_seconds = sum_of(rates.move_seconds) / 2;
+    const auto measured = [&](LaneId lane) { return measured_seconds(plan, rates, lane); };
+    timeline.disk_seconds = (measured(LaneId::read) + measured(LaneId::write)) / 2;
+    timeline.link_seconds = std::max(measured(LaneId::up), measured(LaneId::down));
     return;
   }
   timeline.disk_seconds = least_disk_seconds(plan, rates);

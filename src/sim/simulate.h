@@ -32,7 +32,7 @@ struct StepRates {
   double wake_seconds = 0;            // of a lane that waited
   LinkRate link;                      // between host and device, where the plan has one
   // By instruction of the plan, when not empty: what each move took from its turn on, as it was measured in a run. The
-  // disk's rates above are then not used.
+  // rates of disk and link above are then not used.
   std::vector<double> move_seconds;
 };
 
