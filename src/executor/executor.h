@@ -172,6 +172,7 @@ class Executor {
   InMemory* held(MemoryId memory, BundleId bundle);
   void end_visit(std::size_t keep);
   void move_now(BundleId bundle, IoRequest::Kind kind);
+  void copy_now(BundleId bundle, LaneId lane);
 
   std::int32_t submit(BundleId bundle, IoRequest::Kind kind, std::uint64_t tag);
   void keep_version_before(const Following* run, BundleId bundle);

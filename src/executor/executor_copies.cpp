@@ -50,7 +50,10 @@ void Executor::run_copies(const Following& following, LaneId lane, LinkPace& pac
     const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
     const MemoryId to = lane == LaneId::up ? MemoryId::device : MemoryId::host;
     const MemoryId from = lane == LaneId::up ? MemoryId::host : MemoryId::device;
+    const std::int64_t number = lanes_->done[static_cast<std::size_t>(lane)].load();
+    events_.submit(lane, following, id, bundle, RunEvents::nowhere, 1);
     pace.copy(data(bundle, to), data(bundle, from), layout_.bundles[index_of(bundle)].bytes);
+    events_.complete(lane, following, id, bundle, RunEvents::nowhere, number);
     end_instr(lane);
   }
 }

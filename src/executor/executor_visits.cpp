@@ -53,8 +53,7 @@ void Executor::lift(BundleId bundle) {
   const bool passes = held(MemoryId::host, bundle) == nullptr;
   if (passes) bring_in(bundle);
   take_pages({MemoryId::device, bundle});
-  std::memcpy(data(bundle, MemoryId::device), data(bundle),
-              static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
+  copy_now(bundle, LaneId::up);
   if (passes) in_memory_.erase({MemoryId::host, bundle});
 }
 
@@ -62,13 +61,20 @@ void Executor::lift(BundleId bundle) {
 void Executor::lower(BundleId bundle) {
   const bool passes = held(MemoryId::host, bundle) == nullptr;
   if (passes) take_pages({MemoryId::host, bundle});
-  std::memcpy(data(bundle), data(bundle, MemoryId::device),
-              static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
+  copy_now(bundle, LaneId::down);
   held(MemoryId::device, bundle)->dirty = false;
   held(MemoryId::host, bundle)->dirty = true;
   if (!passes) return;
   write_out(bundle);
   in_memory_.erase({MemoryId::host, bundle});
+}
+
+void Executor::copy_now(BundleId bundle, LaneId lane) {
+  const MemoryId to = lane == LaneId::up ? MemoryId::device : MemoryId::host;
+  const MemoryId from = lane == LaneId::up ? MemoryId::host : MemoryId::device;
+  events_.visit_begin(lane, bundle, RunEvents::nowhere);
+  std::memcpy(data(bundle, to), data(bundle, from), static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
+  events_.visit_end(lane, bundle, RunEvents::nowhere);
 }
 
 void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {

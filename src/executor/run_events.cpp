@@ -25,22 +25,46 @@ RunTag RunEvents::tag_of(const Following& run) const {
           static_cast<std::uint8_t>(run.waits - plans_.data()), static_cast<std::uint16_t>(run.number)};
 }
 
-// Of a move of this run or the one before; older ones are not kept.
-BundleId RunEvents::bundle_of(std::size_t lane, std::int64_t number) const {
+// Of this run or the one before; older ones are not kept.
+RunEvents::Place RunEvents::place_of(std::size_t lane, std::int64_t number) const {
   for (const Following* run : {now_.get(), before_.get()}) {
     if (run == nullptr || number < run->base[lane]) continue;
-    const Plan& plan = run->waits->plan();
-    const Instr& instr = plan.instrs[index_of(plan.lanes[lane][static_cast<std::size_t>(number - run->base[lane])])];
-    return instr.stays.empty() ? BundleId::none : plan.stays[index_of(instr.stays.front())].bundle;
+    const auto& instrs = run->waits->plan().lanes[lane];
+    const auto at = static_cast<std::size_t>(number - run->base[lane]);
+    return at < instrs.size() ? Place{run, instrs[at]} : Place{};
   }
-  return BundleId::none;
+  return {};
+}
+
+BundleId RunEvents::bundle_of(std::size_t lane, std::int64_t number) const {
+  const Place place = place_of(lane, number);
+  if (place.run == nullptr) return BundleId::none;
+  const Plan& plan = place.run->waits->plan();
+  const Instr& instr = plan.instrs[index_of(place.instr)];
+  return instr.stays.empty() ? BundleId::none : plan.stays[index_of(instr.stays.front())].bundle;
+}
+
+// While the next copy of the lane waits, for something other than ops, that is what is waited for.
+void RunEvents::look_behind_copies(std::size_t& lane, std::int64_t& number, const LaneClock& done) const {
+  for (std::size_t depth = 0; depth < lane_count; ++depth) {
+    if (!is_of_link(lane_of(static_cast<LaneId>(lane)))) return;
+    const Place next = place_of(lane, done[lane]);
+    if (next.run == nullptr) return;
+    const LaneClock clock = next.run->wait_of(next.instr);
+    std::size_t behind = 1;
+    while (behind < lane_count && done[behind] >= clock[behind]) ++behind;
+    if (behind == lane_count) return;
+    lane = behind;
+    number = clock[behind] - 1;
+  }
 }
 
 void RunEvents::wait_for(const Following& run, InstrId id, const LaneClock& clock, const LaneClock& done) {
   std::size_t lane = 1;
   while (lane < lane_count && done[lane] >= clock[lane]) ++lane;
   if (lane == lane_count) return;
-  const std::int64_t number = clock[lane] - 1;
+  std::int64_t number = clock[lane] - 1;
+  look_behind_copies(lane, number, done);
   const Wait wait{lane, number, bundle_of(lane, number)};
   if (wait == wait_) return;
   end_wait(run, id);
@@ -60,9 +84,9 @@ void RunEvents::attach(const Following& run, InstrId id, StayId id_of_stay) {
   const Plan& plan = run.waits->plan();
   const Stay& stay = plan.stays[index_of(id_of_stay)];
   const LaneId lane = plan.instrs[index_of(id)].lane;
-  if (is_copy(plan.instrs[index_of(id)].kind) || lane == LaneId::update) return;  // their threads have no ring
-  to_->stay_begin(lane == LaneId::compute ? EventSource::compute : EventSource::disk, lane_of(lane), tag_of(run),
-                  number_of(id), static_cast<std::int32_t>(stay.bundle), std::ssize(stay.pages) * layout_.page_bytes);
+  if (lane == LaneId::update) return;  // its thread has no ring
+  to_->stay_begin(lane_of(lane), tag_of(run), number_of(id), static_cast<std::int32_t>(stay.bundle),
+                  std::ssize(stay.pages) * layout_.page_bytes, static_cast<std::int32_t>(id_of_stay));
 }
 
 }  // namespace spillway

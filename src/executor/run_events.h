@@ -11,8 +11,8 @@
 
 namespace spillway {
 
-// Calls about ops, waits and runs come from the compute thread; those about moves from the disk thread, or from the
-// caller's while nothing is under way there.
+// Calls about ops, waits and runs come from the compute thread; those about moves from the disk thread or, of copies,
+// from the thread of their direction, or from the caller's while nothing is under way there.
 class RunEvents {
  public:
   // `to` may be null. All outlive this.
@@ -31,8 +31,9 @@ class RunEvents {
     if (to_ != nullptr) to_->op_end(tag_of(run), number_of(id), static_cast<std::int32_t>(op));
   }
 
-  // The compute lane waits until `clock` is reached, and the lane that holds it up is at `done`. Called again whenever
-  // something has changed; a change of what is waited for ends one wait and begins another.
+  // The compute lane waits until `clock` is reached, and the lanes are at `done`: for a move or, where the copy that is
+  // to be done next waits itself, for what that waits for. Called again whenever something has changed; a change of
+  // what is waited for ends one wait and begins another.
   void waits(const Following& run, InstrId id, const LaneClock& clock, const LaneClock& done) {
     if (to_ != nullptr) wait_for(run, id, clock, done);
   }
@@ -65,7 +66,7 @@ class RunEvents {
                          disk_of(disk), -1);
   }
 
-  static constexpr int nowhere = -1;  // a disk: nothing was read
+  static constexpr int nowhere = -1;  // a disk: nothing was read, or it is a copy
 
  private:
   static std::int32_t number_of(InstrId id) { return static_cast<std::int32_t>(id); }
@@ -73,7 +74,13 @@ class RunEvents {
   static std::uint8_t disk_of(int disk) { return disk < 0 ? no_disk : static_cast<std::uint8_t>(disk); }
   std::int64_t bytes_of(BundleId bundle) const { return layout_.bundles[index_of(bundle)].bytes; }
   RunTag tag_of(const Following& run) const;
+  struct Place {  // an instruction of a run
+    const Following* run = nullptr;
+    InstrId instr = InstrId::none;
+  };
+  Place place_of(std::size_t lane, std::int64_t number) const;
   BundleId bundle_of(std::size_t lane, std::int64_t number) const;
+  void look_behind_copies(std::size_t& lane, std::int64_t& number, const LaneClock& done) const;
   void wait_for(const Following& run, InstrId id, const LaneClock& clock, const LaneClock& done);
   void end_wait(const Following& run, InstrId id);
   void attach(const Following& run, InstrId id, StayId stay);

@@ -50,6 +50,7 @@ void fill_memory(const StepTimeline& t, Bins& to) {
 
 void fill_moves(const StepTimeline& t, Bins& to) {
   for (const TimelineMove& move : t.moves) {
+    if (is_of_link(move.lane)) continue;  // the figure is of the disk
     const double from = static_cast<double>(move.submit_ns) * 1e-9;
     const double until = std::max(static_cast<double>(move.end_ns) * 1e-9, from + 1e-9);
     auto& row = to.moved[move.lane == EventLane::read ? 0 : 1];

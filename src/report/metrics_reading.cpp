@@ -73,6 +73,9 @@ std::optional<StepTotals> totals_of(const Fields& fields) {
                    read_object<MemoryTag>(fields, "read_bytes", totals.read_bytes) &&
                    read_object<MemoryTag>(fields, "write_bytes", totals.write_bytes) &&
                    read_object<MemoryTag>(fields, "memory_bytes", totals.memory_bytes);
+  if (all && fields.object("device_memory_bytes") != nullptr &&
+      !read_object<MemoryTag>(fields, "device_memory_bytes", totals.device_memory_bytes))
+    return std::nullopt;
   return all ? std::optional(totals) : std::nullopt;
 }
 
@@ -94,6 +97,8 @@ std::optional<StepRecord> record_from_json(std::string_view line) {
   record.rss_bytes = fields.count("rss_bytes");
   record.disk_read_bytes = fields.count("disk_read_bytes");
   record.disk_write_bytes = fields.count("disk_write_bytes");
+  if (object.contains("link_up_bytes"))
+    record.link = LinkTraffic{fields.count("link_up_bytes"), fields.count("link_down_bytes")};
   record.eval_loss = fields.maybe("eval_loss");
   record.predicted_seconds = fields.maybe("predicted_seconds");
   record.lower_bound_seconds = fields.maybe("lower_bound_seconds");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <numeric>
 
 namespace spillway {
@@ -17,11 +18,11 @@ struct Span {
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-// Where any of these moves is under way, without overlaps.
-std::vector<Span> busy(const std::vector<TimelineMove>& moves, bool read, bool write) {
+// Where moves of any of these lanes are under way, without overlaps.
+std::vector<Span> busy(const std::vector<TimelineMove>& moves, std::initializer_list<EventLane> lanes) {
   std::vector<Span> spans;
   for (const TimelineMove& move : moves) {  // by begin
-    if (!(move.lane == EventLane::read ? read : write)) continue;
+    if (std::find(lanes.begin(), lanes.end(), move.lane) == lanes.end()) continue;
     if (!spans.empty() && move.begin_ns <= spans.back().end_ns) {
       spans.back().end_ns = std::max(spans.back().end_ns, move.end_ns);
     } else {
@@ -48,15 +49,17 @@ void each_overlap(const std::vector<TimelineBand>& bands, const std::vector<Span
 using Rows = std::array<PhaseUse, step_phase_count>;
 
 void add_busy(const StepTimeline& t, Rows& rows) {
-  each_overlap(t.bands, busy(t.moves, true, true),
-               [&](std::size_t p, std::int64_t ns, std::size_t) { rows[p].disk_busy_seconds += seconds(ns); });
-  each_overlap(t.bands, busy(t.moves, true, false),
-               [&](std::size_t p, std::int64_t ns, std::size_t) { rows[p].read_busy_seconds += seconds(ns); });
-  each_overlap(t.bands, busy(t.moves, false, true),
-               [&](std::size_t p, std::int64_t ns, std::size_t) { rows[p].write_busy_seconds += seconds(ns); });
+  const auto add = [&](std::initializer_list<EventLane> lanes, double PhaseUse::*to) {
+    each_overlap(t.bands, busy(t.moves, lanes),
+                 [&](std::size_t p, std::int64_t ns, std::size_t) { rows[p].*to += seconds(ns); });
+  };
+  add({EventLane::read, EventLane::write}, &PhaseUse::disk_busy_seconds);
+  add({EventLane::read}, &PhaseUse::read_busy_seconds);
+  add({EventLane::write}, &PhaseUse::write_busy_seconds);
+  add({EventLane::up, EventLane::down}, &PhaseUse::link_busy_seconds);
 }
 
-void add_bytes(const StepTimeline& t, EventLane lane, Rows& rows) {
+void add_bytes(const StepTimeline& t, EventLane lane, double PhaseUse::*to, Rows& rows) {
   std::vector<Span> spans;
   std::vector<double> bytes;
   for (const TimelineMove& move : t.moves) {
@@ -66,7 +69,7 @@ void add_bytes(const StepTimeline& t, EventLane lane, Rows& rows) {
   }
   each_overlap(t.bands, spans, [&](std::size_t p, std::int64_t ns, std::size_t i) {
     const double part = bytes[i] * static_cast<double>(ns) / static_cast<double>(spans[i].end_ns - spans[i].begin_ns);
-    (lane == EventLane::read ? rows[p].read_bytes : rows[p].write_bytes) += part;
+    rows[p].*to += part;
   });
 }
 
@@ -120,19 +123,20 @@ std::string idle_sentence(const std::vector<PhaseUse>& phases, double all) {
                      share(busy, all));
 }
 
-std::string wait_sentence(const std::vector<PhaseUse>& phases, double all) {
+std::string wait_sentence(const StepTimeline& timeline, const std::vector<PhaseUse>& phases, double all) {
   const auto waits = std::max_element(phases.begin(), phases.end(), [](const PhaseUse& a, const PhaseUse& b) {
     return a.waiting_seconds < b.waiting_seconds;
   });
   const double waiting = std::accumulate(phases.begin(), phases.end(), 0.0,
                                          [](double sum, const PhaseUse& row) { return sum + row.waiting_seconds; });
-  if (waiting == 0) return "No phase waits for the disk";
+  const std::string_view what = timeline.device_bytes > 0 ? "disk or link" : "the disk";
+  if (waiting == 0) return fmt::format("No phase waits for {}", what);
   if (waiting < hardly * all)
-    return fmt::format("Hardly any phase waits for the disk: {} of the step", share(waiting, all));
+    return fmt::format("Hardly any phase waits for {}: {} of the step", what, share(waiting, all));
   const auto cause = std::max_element(waits->wait_seconds.begin(), waits->wait_seconds.end());
-  return fmt::format("{} waits for the disk, for {} of its {} ({} of its time), mostly for {}",
-                     capital(phase_name(waits->phase)), duration(waits->waiting_seconds), duration(waits->seconds),
-                     share(waits->waiting_seconds, waits->seconds),
+  return fmt::format("{} waits for {}, for {} of its {} ({} of its time), mostly for {}",
+                     capital(phase_name(waits->phase)), what, duration(waits->waiting_seconds),
+                     duration(waits->seconds), share(waits->waiting_seconds, waits->seconds),
                      words_of(static_cast<WaitCause>(cause - waits->wait_seconds.begin())));
 }
 
@@ -145,6 +149,11 @@ std::string words_of(WaitCause cause) {
     case WaitCause::read_gradients: return "gradients to be read";
     case WaitCause::read_activations: return "activations to be read";
     case WaitCause::write: return "writes to make room";
+    case WaitCause::up_weights: return "weights to come up to the device";
+    case WaitCause::up_optimizer: return "optimizer state to come up to the device";
+    case WaitCause::up_gradients: return "gradients to come up to the device";
+    case WaitCause::up_activations: return "activations to come up to the device";
+    case WaitCause::down: return "copies down to make room on the device";
   }
   return "the disk";
 }
@@ -160,8 +169,10 @@ std::vector<PhaseUse> phase_table(const StepTimeline& timeline) {
     row.wait_seconds[static_cast<std::size_t>(wait.cause)] += seconds(wait.end_ns - wait.begin_ns);
   }
   add_busy(timeline, rows);
-  add_bytes(timeline, EventLane::read, rows);
-  add_bytes(timeline, EventLane::write, rows);
+  add_bytes(timeline, EventLane::read, &PhaseUse::read_bytes, rows);
+  add_bytes(timeline, EventLane::write, &PhaseUse::write_bytes, rows);
+  add_bytes(timeline, EventLane::up, &PhaseUse::up_bytes, rows);
+  add_bytes(timeline, EventLane::down, &PhaseUse::down_bytes, rows);
   std::vector<PhaseUse> table(rows.begin(), rows.end());
   std::erase_if(table, [](const PhaseUse& row) { return row.seconds == 0; });
   return table;
@@ -169,9 +180,12 @@ std::vector<PhaseUse> phase_table(const StepTimeline& timeline) {
 
 std::vector<std::string> sentences_of(const StepTimeline& timeline, const std::vector<PhaseUse>& phases) {
   const double all = seconds(timeline.ns);
+  const bool of_disk = std::any_of(timeline.moves.begin(), timeline.moves.end(),
+                                   [](const TimelineMove& move) { return !is_of_link(move.lane); });
   if (timeline.moves.empty()) return {"The disk was not used in this step: everything stayed in memory"};
   if (phases.empty()) return {};
-  return {idle_sentence(phases, all), wait_sentence(phases, all)};
+  const std::string disk = of_disk ? idle_sentence(phases, all) : "The disk was not used in this step";
+  return {disk, wait_sentence(timeline, phases, all)};
 }
 
 }  // namespace spillway

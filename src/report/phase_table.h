@@ -12,12 +12,15 @@ namespace spillway {
 struct PhaseUse {
   StepPhase phase = StepPhase::other;
   double seconds = 0;
-  double waiting_seconds = 0;    // computing waited for the disk
+  double waiting_seconds = 0;    // computing waited for disk or link
   double disk_busy_seconds = 0;  // something was read or written
-  double read_busy_seconds = 0;  // each of the two links
+  double read_busy_seconds = 0;  // each of its two directions
   double write_busy_seconds = 0;
-  double read_bytes = 0;  // moves that cross the ends of the phase count in part
+  double link_busy_seconds = 0;  // something was copied to or from a device
+  double read_bytes = 0;         // moves that cross the ends of the phase count in part
   double write_bytes = 0;
+  double up_bytes = 0;
+  double down_bytes = 0;
   std::array<double, wait_cause_count> wait_seconds{};  // add up to waiting_seconds
 
   double disk_idle_seconds() const { return seconds - disk_busy_seconds; }

@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-constexpr int report_data_version = 1;
+constexpr int report_data_version = 2;
 
 // A run as it is shown.
 struct ReportedRun {

@@ -63,6 +63,8 @@ Json curves(const ReportedRun& run) {
   json["tokens"] = column(steps, [](const auto& r) { return r.tokens; });
   json["read_bytes"] = column(steps, [](const auto& r) { return r.disk_read_bytes; });
   json["write_bytes"] = column(steps, [](const auto& r) { return r.disk_write_bytes; });
+  json["up_bytes"] = column(steps, [](const auto& r) { return r.link ? Json(r.link->up_bytes) : Json(nullptr); });
+  json["down_bytes"] = column(steps, [](const auto& r) { return r.link ? Json(r.link->down_bytes) : Json(nullptr); });
   json["rss_bytes"] = column(steps, [](const auto& r) { return r.rss_bytes; });
   json["phase_seconds"] = columns<step_phase_count, double>(
       steps, [](const StepTotals& t) -> auto& { return t.phase_seconds; });
@@ -123,17 +125,29 @@ Json phases(const ReportedRun& run) {
                     {"disk_busy_seconds", row.disk_busy_seconds},
                     {"read_busy_seconds", row.read_busy_seconds},
                     {"write_busy_seconds", row.write_busy_seconds},
+                    {"link_busy_seconds", row.link_busy_seconds},
                     {"read_bytes", row.read_bytes},
                     {"write_bytes", row.write_bytes},
+                    {"up_bytes", row.up_bytes},
+                    {"down_bytes", row.down_bytes},
                     {"wait_seconds", row.wait_seconds}});
   }
   return list;
 }
 
+int link_number(EventLane lane) {
+  if (is_of_link(lane)) return lane == EventLane::up ? 2 : 3;
+  return lane == EventLane::read ? 0 : 1;
+}
+
 Json timeline(const ReportedRun& run) {
   if (!run.timeline) return nullptr;
   const StepTimeline& t = *run.timeline;
-  Json json{{"step", t.step}, {"whole", t.whole}, {"us", micros(t.ns)}, {"arena_bytes", t.arena_bytes}};
+  Json json{{"step", t.step},
+            {"whole", t.whole},
+            {"us", micros(t.ns)},
+            {"arena_bytes", t.arena_bytes},
+            {"device_bytes", t.device_bytes}};
   for (const TimelineBand& b : t.bands)
     json["bands"].push_back({micros(b.begin_ns), micros(b.end_ns), static_cast<int>(b.phase)});
   for (const TimelineOps& o : t.ops)
@@ -142,12 +156,13 @@ Json timeline(const ReportedRun& run) {
     json["waits"].push_back(
         {micros(w.begin_ns), micros(w.end_ns), static_cast<int>(w.cause), static_cast<int>(w.phase), w.layer, w.what});
   for (const TimelineMove& m : t.moves)
-    json["moves"].push_back({micros(m.begin_ns), micros(m.end_ns), m.lane == EventLane::read ? 0 : 1,
-                             static_cast<int>(m.tag), m.layer, m.bytes, m.bundle, micros(m.submit_ns)});
+    json["moves"].push_back({micros(m.begin_ns), micros(m.end_ns), link_number(m.lane), static_cast<int>(m.tag),
+                             m.layer, m.bytes, m.bundle, micros(m.submit_ns)});
   for (const char* list : {"bands", "ops", "waits", "moves"}) {
     if (!json.contains(list)) json[list] = Json::array();
   }
   json["memory"] = changes(t.memory);
+  json["device"] = changes(t.device);
   json["disk"] = changes(t.disk);
   json["bundles"] = t.bundles;
   json["phases"] = phases(run);

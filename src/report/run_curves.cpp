@@ -52,6 +52,11 @@ StepRecord mean_of(std::span<const StepRecord> steps) {
   mean.stall_seconds = average([](const auto& r) { return r.stall_seconds; });
   const double tokens = average([](const auto& r) { return r.tokens; });
   mean.tokens_per_second = mean.step_seconds > 0 ? tokens / mean.step_seconds : 0;
+  if (steps.front().link) {
+    mean.link = LinkTraffic{
+        static_cast<std::int64_t>(average([](const auto& r) { return r.link.value_or(LinkTraffic{}).up_bytes; })),
+        static_cast<std::int64_t>(average([](const auto& r) { return r.link.value_or(LinkTraffic{}).down_bytes; }))};
+  }
   mean.disk_read_bytes = static_cast<std::int64_t>(average([](const auto& r) { return r.disk_read_bytes; }));
   mean.disk_write_bytes = static_cast<std::int64_t>(average([](const auto& r) { return r.disk_write_bytes; }));
   StepTotals sum;

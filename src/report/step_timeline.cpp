@@ -52,6 +52,7 @@ class Reader {
     timeline_.step = events[window.begin].step;
     timeline_.whole = window.whole;
     timeline_.arena_bytes = catalog.arena_bytes;
+    timeline_.device_bytes = catalog.device_bytes;
     zero_ns_ = events[window.begin].time_ns;
     timeline_.ns = events[window.end - 1].time_ns - zero_ns_;
     band_ns_ = 0;
@@ -132,8 +133,8 @@ class Reader {
     const auto found = submitted_.find({e.run, e.instr, e.lane});
     const std::int64_t submit_ns = found == submitted_.end() ? e.time_ns : found->second;
     if (found != submitted_.end()) submitted_.erase(found);
-    if (e.disk == no_disk) return;
-    std::int64_t& free_ns = e.lane == EventLane::read ? read_free_ns_ : write_free_ns_;
+    if (!moves_bytes(e)) return;
+    std::int64_t& free_ns = free_ns_[static_cast<std::size_t>(e.lane)];
     const std::int64_t begin_ns = std::clamp(free_ns, std::min(submit_ns, e.time_ns), e.time_ns);
     free_ns = e.time_ns;
     add_move(e, submit_ns - zero_ns_, begin_ns - zero_ns_, e.time_ns - zero_ns_);
@@ -162,8 +163,7 @@ class Reader {
   Event op_;
   Event wait_;
   std::map<std::tuple<std::uint16_t, std::int32_t, EventLane>, std::int64_t> submitted_;
-  std::int64_t read_free_ns_ = 0;
-  std::int64_t write_free_ns_ = 0;
+  std::array<std::int64_t, event_lane_count> free_ns_{};  // by lane: the end of its latest move
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // One training step over time, from the events of a flight record: what computing did and waited for, what went over
-// the links to the disk, and what was where. This is the picture of arXiv 2406.10728.
+// the links to the disk and to a device, and what was where. This is the picture of arXiv 2406.10728.
 //
 // Times are nanoseconds from the begin of the step. What began before it or ended after it is cut there.
 #pragma once
@@ -45,8 +45,8 @@ struct TimelineWait {
 struct TimelineMove {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  std::int64_t bytes = 0;  // of the part within the step, when it was cut
-  EventLane lane = EventLane::read;
+  std::int64_t bytes = 0;            // of the part within the step, when it was cut
+  EventLane lane = EventLane::read;  // read, write, up or down
   MemoryTag tag = MemoryTag::activations;
   std::int32_t layer = no_layer;
   std::int32_t bundle = -1;
@@ -65,13 +65,15 @@ struct StepTimeline {
   std::int32_t step = 0;
   bool whole = true;  // false: the run ended in it
   std::int64_t ns = 0;
-  std::int64_t arena_bytes = 0;
+  std::int64_t arena_bytes = 0;     // of the host's pages
+  std::int64_t device_bytes = 0;    // of a device's; 0: there is none
   std::vector<TimelineBand> bands;  // without gaps, from begin to end
   std::vector<TimelineOps> ops;
   std::vector<TimelineWait> waits;
   std::vector<TimelineMove> moves;     // by begin; those of one lane do not overlap
   std::vector<TimelineChange> memory;  // at time 0 what is there; then changes. With `unused` they are the arena
-  std::vector<TimelineChange> disk;    // likewise, of bytes that are on the disk and not in memory
+  std::vector<TimelineChange> device;  // likewise, on the pages of a device
+  std::vector<TimelineChange> disk;    // likewise, of bytes that are on the disk and in no memory
   std::vector<std::string> bundles;    // names, by TimelineMove::bundle
 };
 

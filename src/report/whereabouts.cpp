@@ -14,10 +14,11 @@ Whereabouts::Whereabouts(const Catalog& catalog, StepTimeline& timeline)
       reads_left_(catalog.bundles.size(), 0),
       written_(catalog.bundles.size(), false) {
   find_layers();
-  memory_.on_change([this](std::int32_t bundle, std::int64_t bytes) {
+  memory_.on_change([this](EventMemory memory, std::int32_t bundle, std::int64_t bytes) {
     const auto b = static_cast<std::size_t>(bundle);
     live_bytes_[b] += bytes;
-    memory_changes_[{layers_[b], catalog_.bundles[b].tag}] += bytes;
+    Amounts& changes = memory == EventMemory::host ? memory_changes_ : device_changes_;
+    changes[{layers_[b], catalog_.bundles[b].tag}] += bytes;
     const bool kept = catalog_.bundles[b].state || (written_[b] && reads_left_[b] > 0);
     set_away(bundle, live_bytes_[b] == 0 && kept);
   });
@@ -47,6 +48,7 @@ void Whereabouts::find_layers() {
 void Whereabouts::take(const Event& event, std::int64_t time_ns) {
   if (!begun_ && time_ns >= 0) {
     flush(0, memory_changes_, timeline_.memory);
+    flush(0, device_changes_, timeline_.device);
     flush(0, disk_changes_, timeline_.disk);
     begun_ = true;
   }
@@ -81,8 +83,9 @@ void Whereabouts::set_away(std::int32_t bundle, bool away) {
 // Where events of two threads raced, memory may for an instant seem to hold more than there is; that instant is passed
 // over.
 void Whereabouts::note(std::int64_t time_ns) {
-  if (memory_.used_bytes() > catalog_.arena_bytes) return;
+  if (!memory_.is_sound(EventMemory::host) || !memory_.is_sound(EventMemory::device)) return;
   flush(time_ns, memory_changes_, timeline_.memory);
+  flush(time_ns, device_changes_, timeline_.device);
   flush(time_ns, disk_changes_, timeline_.disk);
 }
 

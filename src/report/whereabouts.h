@@ -9,11 +9,11 @@
 
 namespace spillway {
 
-// Memory is as telemetry/memory_by_tag.h has it. On the disk alone is state that has no pages; and of what lives
+// Memories are as telemetry/memory_by_tag.h has them. On the disk alone is state that has no pages; and of what lives
 // within a step, what was written and is read again later in it.
 class Whereabouts {
  public:
-  // Fills memory and disk of the timeline. Both outlive this.
+  // Fills memory, device and disk of the timeline. Both outlive this.
   Whereabouts(const Catalog& catalog, StepTimeline& timeline);
 
   // Every event up to the end of the step, by time. Before time 0 nothing is noted but what is there at 0.
@@ -37,11 +37,12 @@ class Whereabouts {
   StepTimeline& timeline_;
   MemoryByTag memory_;
   std::vector<std::int32_t> layers_;      // by bundle
-  std::vector<std::int64_t> live_bytes_;  // by bundle: of its pages
+  std::vector<std::int64_t> live_bytes_;  // by bundle: of its pages in all memories
   std::vector<std::int64_t> away_bytes_;  // by bundle: on the disk alone
   std::vector<std::int32_t> reads_left_;  // by bundle, of the latest run of a plan
   std::vector<bool> written_;             // by bundle, in the latest run of a plan
   Amounts memory_changes_;                // since the last note
+  Amounts device_changes_;
   Amounts disk_changes_;
   bool begun_ = false;  // time 0 was noted
 };

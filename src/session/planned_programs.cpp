@@ -94,7 +94,7 @@ Plan plan_at(const PlannedPrograms& planned, std::size_t program, std::int64_t p
 RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices) {
   std::int64_t ops = 0;
   for (const Program* program : programs) ops = std::max(ops, std::ssize(program->ops));
-  return ring_capacities_for(ops, choices.ring_steps);
+  return ring_capacities_for(ops, choices.ring_steps, choices.device_bytes > 0);
 }
 
 std::int64_t PlannedPrograms::peak_memory_bytes() const {

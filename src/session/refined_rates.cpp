@@ -32,8 +32,9 @@ class OpTimes {
     const double now = static_cast<double>(event.time_ns) * 1e-9;
     idle_equal_ += (now - before_) / (under_way_ > 0 ? slowdown_ : 1);
     before_ = now;
-    if (event.kind == EventKind::move_submit) ++under_way_;
-    if (event.kind == EventKind::move_complete) under_way_ = std::max(0, under_way_ - 1);
+    const bool of_disk = !is_of_link(event.lane);
+    if (event.kind == EventKind::move_submit && of_disk) ++under_way_;
+    if (event.kind == EventKind::move_complete && of_disk) under_way_ = std::max(0, under_way_ - 1);
     const bool is_ours = event.step == step_ && event.plan < plans_.size() && plans_[event.plan].program == 0;
     if (!is_ours) return;
     if (event.kind == EventKind::op_begin) begun_ = idle_equal_;

@@ -85,7 +85,10 @@ CatalogPlan plan_of(const Plan& plan, const Layout& layout, std::string_view nam
     for (const StayId stay : instr.stays) row.stays.push_back(static_cast<std::int32_t>(stay));
   }
   for (const Stay& stay : plan.stays) {
-    of.stays.push_back({static_cast<std::int32_t>(stay.bundle), std::ssize(stay.pages) * layout.page_bytes});
+    CatalogStay& row = of.stays.emplace_back();
+    row.bundle = static_cast<std::int32_t>(stay.bundle);
+    row.bytes = std::ssize(stay.pages) * layout.page_bytes;
+    row.memory = stay.memory == MemoryId::device ? EventMemory::device : EventMemory::host;
   }
   for (const StayId stay : plan.entry.stays) of.stays[index_of(stay)].at_entry = true;
   for (const StayId stay : plan.exit.stays) of.stays[index_of(stay)].at_exit = true;
@@ -111,7 +114,7 @@ class Replay {
       add_op(id);
       free_at = timeline_.ends[index_of(id)];
     }
-    for (const LaneId lane : {LaneId::read, LaneId::write}) {
+    for (const LaneId lane : {LaneId::read, LaneId::write, LaneId::up, LaneId::down}) {
       for (const InstrId id : plan_.lanes[static_cast<std::size_t>(lane)]) add_move(id);
     }
     add({.value = 1, .step = 1, .kind = EventKind::plan_end, .lane = EventLane::compute}, free_at);
@@ -143,6 +146,7 @@ class Replay {
       Event event = of(id, EventKind::stay_begin);
       event.subject = static_cast<std::int32_t>(plan_.stays[index_of(stay)].bundle);
       event.value = std::ssize(plan_.stays[index_of(stay)].pages) * layout_.page_bytes;
+      event.other = static_cast<std::int32_t>(stay);
       add(event, timeline_.starts[index_of(id)]);
     }
   }
@@ -156,23 +160,43 @@ class Replay {
     }
   }
 
-  // It began after the op before it had ended: for the move among those it names that ended last.
-  void add_wait(InstrId id, double free_at) {
-    const Instr& instr = plan_.instrs[index_of(id)];
-    if (timeline_.starts[index_of(id)] - free_at < 1e-9) return;
+  // The move among those that an instruction names that ended last; with `of_disk` only those of the disk.
+  InstrId last_move(InstrId id, bool of_disk) const {
     InstrId last = InstrId::none;
-    for (const InstrId wait : instr.after) {
-      if (plan_.instrs[index_of(wait)].lane == LaneId::compute) continue;
+    for (const InstrId wait : plan_.instrs[index_of(id)].after) {
+      const Instr& instr = plan_.instrs[index_of(wait)];
+      if (instr.kind == Instr::Kind::run || (of_disk && is_copy(instr.kind))) continue;
       if (last == InstrId::none || timeline_.ends[index_of(wait)] > timeline_.ends[index_of(last)]) last = wait;
     }
+    return last;
+  }
+
+  // It began after the op before it had ended: for the move among those it names that ended last. Where that is a copy
+  // which began when a move of the disk had ended, until then it was that one.
+  void add_wait(InstrId id, double free_at) {
+    const double until = timeline_.starts[index_of(id)];
+    if (until - free_at < 1e-9) return;
+    const InstrId last = last_move(id, false);
     if (last == InstrId::none) return;
-    const Instr& awaited = plan_.instrs[index_of(last)];
+    const double begun = timeline_.starts[index_of(last)];
+    const bool copies = is_copy(plan_.instrs[index_of(last)].kind) && begun > free_at;
+    const InstrId before = copies ? last_move(last, true) : InstrId::none;
+    if (before == InstrId::none || timeline_.ends[index_of(before)] <= free_at) {
+      return add_wait_for(id, last, free_at, until);
+    }
+    const double split = std::min(timeline_.ends[index_of(before)], until);
+    add_wait_for(id, before, free_at, split);
+    if (until > split) add_wait_for(id, last, split, until);
+  }
+
+  void add_wait_for(InstrId id, InstrId move, double from, double until) {
+    const Instr& awaited = plan_.instrs[index_of(move)];
     for (const EventKind kind : {EventKind::wait_begin, EventKind::wait_end}) {
       Event event = of(id, kind);
       event.lane = lane_of(awaited.lane);
-      event.value = position_[index_of(last)];
+      event.value = position_[index_of(move)];
       event.subject = static_cast<std::int32_t>(bundle_of(plan_, awaited));
-      add(event, kind == EventKind::wait_begin ? free_at : timeline_.starts[index_of(id)]);
+      add(event, kind == EventKind::wait_begin ? from : until);
     }
   }
 
@@ -185,7 +209,7 @@ class Replay {
       event.value = layout_.bundles[index_of(bundle)].bytes;
       event.subject = static_cast<std::int32_t>(bundle);
       event.other = kind == EventKind::move_submit ? 1 : position_[index_of(id)];
-      event.disk = 0;
+      if (is_of_disk(plan_.instrs[index_of(id)].kind)) event.disk = 0;
       add(event, (kind == EventKind::move_submit ? timeline_.starts : timeline_.ends)[index_of(id)]);
     }
   }
@@ -214,7 +238,8 @@ std::vector<MemoryTag> bundle_tags(const PlannedPrograms& planned, const State& 
 Catalog catalog_of(const PlannedPrograms& planned, const State& state, std::span<const std::string_view> names) {
   const Layout& layout = planned.layout;
   Catalog catalog;
-  catalog.arena_bytes = planned.plans.front().all_pages() * layout.page_bytes;
+  catalog.arena_bytes = planned.plans.front().pages * layout.page_bytes;
+  catalog.device_bytes = planned.plans.front().device_pages * layout.page_bytes;
   for (const Program* program : planned.programs) catalog.programs.push_back(ops_of(*program, catalog));
   const std::vector<MemoryTag> tags = bundle_tags(planned, state);
   const Creators creators = creators_of(planned);

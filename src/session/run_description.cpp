@@ -92,6 +92,7 @@ RunSummary summary_of(const TrainingSetup& setup, std::int64_t total_steps) {
   summary.tokens_per_step = setup.shape.tokens() * setup.shape.micro_batches;
   summary.threads = setup.choices.threads;
   summary.budget_bytes = setup.choices.budget_bytes;
+  summary.device_bytes = setup.planned.plans.front().device_pages * setup.planned.layout.page_bytes;
   const Layout& layout = setup.planned.layout;
   for (std::int32_t b = 0; b < layout.state_bundles; ++b)
     summary.state_bytes += layout.bundles[static_cast<std::size_t>(b)].bytes;

@@ -24,6 +24,8 @@ void add(RunReport& sum, const RunReport& report) {
     sum.traffic_by_tag[tag].read_bytes += report.traffic_by_tag[tag].read_bytes;
     sum.traffic_by_tag[tag].write_bytes += report.traffic_by_tag[tag].write_bytes;
   }
+  sum.up_bytes += report.up_bytes;
+  sum.down_bytes += report.down_bytes;
   sum.seconds += report.seconds;
   sum.stalled_seconds += report.stalled_seconds;
 }

@@ -124,8 +124,13 @@ class TrainingRun {
   }
 
   void tell_end(SteadyClock::time_point start, const std::string& output_dir) {
-    observer().finished(
-        {output_dir, state_.step, std::chrono::duration<double>(SteadyClock::now() - start).count(), peak_rss_bytes()});
+    observer().finished({output_dir, state_.step, std::chrono::duration<double>(SteadyClock::now() - start).count(),
+                         without_device(peak_rss_bytes())});
+  }
+
+  // A virtual device's pages stand for another memory.
+  std::int64_t without_device(std::int64_t resident_bytes) const {
+    return std::max<std::int64_t>(0, resident_bytes - device_bytes_);
   }
 
   void stop_loading_if_asked() const {
@@ -207,6 +212,7 @@ class TrainingRun {
     execution.tags = bundle_tags(setup_.planned, setup_.model.state());
     watch_.describe(catalog_of(setup_));
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
+    device_bytes_ = plan(0).device_pages * layout.page_bytes;
     observer().note(executor_->describe_io());
     if (const std::string device = executor_->describe_device(); !device.empty()) observer().note(device);
     observer().note("products: " + matmul_numeric_key());
@@ -260,7 +266,7 @@ class TrainingRun {
     record.step_seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
     record.tokens_per_second = static_cast<double>(outcome.targets) / record.step_seconds;
     record.stall_seconds = outcome.report.stalled_seconds;
-    record.rss_bytes = rss_bytes();
+    record.rss_bytes = without_device(rss_bytes());
     record.disk_read_bytes = outcome.report.traffic.read_bytes;
     record.disk_write_bytes = outcome.report.traffic.write_bytes;
     if (setup_.planned.has_device()) note_sides(outcome, record);
@@ -284,8 +290,7 @@ class TrainingRun {
 
   // With a device: what crossed its link, and who updated.
   void note_sides(const StepRunner::Outcome& outcome, StepRecord& record) const {
-    record.link_up_bytes = outcome.report.up_bytes;
-    record.link_down_bytes = outcome.report.down_bytes;
+    record.link = LinkTraffic{outcome.report.up_bytes, outcome.report.down_bytes};
     const UpdateSides sides = update_sides(
         plan(outcome.plan), *setup_.planned.programs[static_cast<std::size_t>(plan(outcome.plan).program)]);
     record.host_updates = sides.host_ops;
@@ -328,6 +333,7 @@ class TrainingRun {
   std::optional<TrainingData> data_;
   std::int64_t total_steps_ = 0;
   std::optional<KeptOpTimes> op_times_;
+  std::int64_t device_bytes_ = 0;  // resident, from when the executor is there
   std::optional<Executor> executor_;
   std::optional<StepRunner> runner_;
   std::optional<Evaluation> evaluation_;

@@ -42,7 +42,8 @@ std::string json_of(const CatalogInstr& instr) {
 }
 
 std::string json_of(const CatalogStay& stay) {
-  return fmt::format("[{},{},{},{}]", stay.bundle, stay.bytes, stay.at_entry ? 1 : 0, stay.at_exit ? 1 : 0);
+  return fmt::format("[{},{},{},{},{}]", stay.bundle, stay.bytes, stay.at_entry ? 1 : 0, stay.at_exit ? 1 : 0,
+                     static_cast<int>(stay.memory));
 }
 
 std::string json_of(const CatalogPlan& plan) {
@@ -68,7 +69,8 @@ CatalogPlan plan_from(const json& object) {
   }
   for (const json& row : object.at("stays")) {
     plan.stays.push_back({row.at(0).get<std::int32_t>(), row.at(1).get<std::int64_t>(), row.at(2).get<int>() != 0,
-                          row.at(3).get<int>() != 0});
+                          row.at(3).get<int>() != 0,
+                          row.at(4).get<int>() != 0 ? EventMemory::device : EventMemory::host});
   }
   return plan;
 }
@@ -91,13 +93,16 @@ void check(const Catalog& catalog) {
     if (bundle.bytes < 0 || bundle.bytes > most_catalog_bytes)
       throw UserError("the list of a run's ops is damaged: a bundle of {} bytes", bundle.bytes);
   }
-  if (catalog.arena_bytes < 0 || catalog.arena_bytes > most_catalog_bytes)
-    throw UserError("the list of a run's ops is damaged: pages of {} bytes", catalog.arena_bytes);
+  for (const std::int64_t bytes : {catalog.arena_bytes, catalog.device_bytes}) {
+    if (bytes < 0 || bytes > most_catalog_bytes)
+      throw UserError("the list of a run's ops is damaged: pages of {} bytes", bytes);
+  }
 }
 
 Catalog catalog_from(const json& object) {
   Catalog catalog;
   catalog.arena_bytes = object.at("arena_bytes").get<std::int64_t>();
+  catalog.device_bytes = object.at("device_bytes").get<std::int64_t>();
   catalog.words = object.at("words").get<std::vector<std::string>>();
   for (const json& ops : object.at("programs")) {
     std::vector<CatalogOp>& program = catalog.programs.emplace_back();
@@ -175,7 +180,8 @@ std::string describe(const Catalog& catalog, const CatalogOp& op) {
 }
 
 std::string json_of(const Catalog& catalog) {
-  std::string text = fmt::format("{{\"version\": {}, \"arena_bytes\": {}, ", event_version, catalog.arena_bytes);
+  std::string text = fmt::format("{{\"version\": {}, \"arena_bytes\": {}, \"device_bytes\": {}, ", event_version,
+                                 catalog.arena_bytes, catalog.device_bytes);
   append_list(text, "words", catalog.words, [](const std::string& word) { return json_text(word); });
   text += ",\n";
   append_list(text, "programs", catalog.programs, [](const std::vector<CatalogOp>& ops) {

@@ -38,6 +38,7 @@ struct CatalogStay {
   std::int64_t bytes = 0;  // of its pages
   bool at_entry = false;
   bool at_exit = false;
+  EventMemory memory = EventMemory::host;
 };
 
 struct CatalogPlan {
@@ -50,7 +51,8 @@ struct CatalogPlan {
 };
 
 struct Catalog {
-  std::int64_t arena_bytes = 0;  // all pages
+  std::int64_t arena_bytes = 0;   // all pages of the host
+  std::int64_t device_bytes = 0;  // all pages of the device; 0: there is none
   std::vector<std::string> words = {};
   std::vector<std::vector<CatalogOp>> programs = {};  // ops by program
   std::vector<CatalogBundle> bundles = {};
@@ -61,6 +63,8 @@ struct Catalog {
   const CatalogPlan* plan(std::uint8_t plan) const;
   const CatalogOp* op(std::uint8_t plan, std::int32_t op) const;
   const CatalogBundle* bundle(std::int32_t bundle) const;
+
+  std::int64_t bytes_of(EventMemory memory) const { return memory == EventMemory::host ? arena_bytes : device_bytes; }
 
   std::string_view phase_of(std::uint8_t plan, std::int32_t op) const;   // "" when unknown
   std::string describe_op(std::uint8_t plan, std::int32_t op) const;     // "linear_dx of backward layer 3 mlp"

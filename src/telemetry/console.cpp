@@ -64,10 +64,10 @@ std::string line_of(const StepRecord& r) {
       r.clip.empty() ? "" : fmt::format("  clip {}{}", r.clip, r.clipped ? "" : " (under the limit)"), r.learning_rate,
       r.tokens_per_second, format_bytes(r.rss_bytes), format_bytes(r.disk_read_bytes),
       format_bytes(r.disk_write_bytes));
-  if (r.host_updates + r.device_updates > 0) {
-    line += fmt::format("  link up {} down {}  updates {} host {} device", format_bytes(r.link_up_bytes),
-                        format_bytes(r.link_down_bytes), r.host_updates, r.device_updates);
-  }
+  if (r.link)
+    line += fmt::format("  link up {} down {}", format_bytes(r.link->up_bytes), format_bytes(r.link->down_bytes));
+  if (r.host_updates + r.device_updates > 0)
+    line += fmt::format("  updates {} host {} device", r.host_updates, r.device_updates);
   if (r.seconds_left) line += fmt::format("  {} left", format_seconds(*r.seconds_left));
   if (r.eval_loss) line += fmt::format("  eval loss {:.4f}", *r.eval_loss);
   return line;

@@ -17,7 +17,9 @@ constexpr std::int64_t alignment = 64;
 // Of the compute lane: two an op, and waits and stays that begin at some. Of the disk: two a move.
 constexpr std::int64_t compute_events_per_op = 6;
 constexpr std::int64_t disk_events_per_op = 4;
+constexpr std::int64_t copy_events_per_op = 4;  // in each direction
 constexpr std::int64_t least_events = 1024;
+constexpr std::int64_t no_events = 32;         // of a source that has none
 constexpr std::int64_t most_events = 1 << 20;  // 40 MiB
 constexpr std::int64_t commit_events = 256;
 constexpr std::int64_t background_events = 2048;
@@ -26,11 +28,22 @@ std::int64_t events_for(std::int64_t ops, std::int64_t steps, std::int64_t per_o
   return std::clamp(ops * per_op * steps, least_events, most_events);
 }
 
+EventSource source_of(EventLane lane) {
+  if (lane == EventLane::compute) return EventSource::compute;
+  if (lane == EventLane::up) return EventSource::copy_up;
+  return lane == EventLane::down ? EventSource::copy_down : EventSource::disk;
+}
+
 }  // namespace
 
-RingCapacities ring_capacities_for(std::int64_t ops, std::int64_t steps) {
-  return {events_for(ops, steps, compute_events_per_op), events_for(ops, steps, disk_events_per_op), commit_events,
-          background_events};
+RingCapacities ring_capacities_for(std::int64_t ops, std::int64_t steps, bool copies) {
+  const std::int64_t of_copies = copies ? events_for(ops, steps, copy_events_per_op) : no_events;
+  return {events_for(ops, steps, compute_events_per_op),
+          events_for(ops, steps, disk_events_per_op),
+          commit_events,
+          background_events,
+          of_copies,
+          of_copies};
 }
 
 std::int64_t ring_bytes_for(const RingCapacities& capacities) {
@@ -74,45 +87,46 @@ void EventRecorder::step_end(double loss) { host(EventKind::step_end, -1, std::b
 
 void EventRecorder::move_submit(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
                                 std::uint8_t disk, std::int32_t under_way) {
-  write(EventSource::disk, {.time_ns = monotonic_ns(),
-                            .value = bytes,
-                            .step = run.step,
-                            .instr = instr,
-                            .subject = bundle,
-                            .other = under_way,
-                            .kind = EventKind::move_submit,
-                            .lane = lane,
-                            .plan = run.plan,
-                            .disk = disk,
-                            .run = run.run});
+  write(source_of(lane), {.time_ns = monotonic_ns(),
+                          .value = bytes,
+                          .step = run.step,
+                          .instr = instr,
+                          .subject = bundle,
+                          .other = under_way,
+                          .kind = EventKind::move_submit,
+                          .lane = lane,
+                          .plan = run.plan,
+                          .disk = disk,
+                          .run = run.run});
 }
 
 void EventRecorder::move_complete(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle,
                                   std::int64_t bytes, std::uint8_t disk, std::int64_t number) {
-  write(EventSource::disk, {.time_ns = monotonic_ns(),
-                            .value = bytes,
-                            .step = run.step,
-                            .instr = instr,
-                            .subject = bundle,
-                            .other = static_cast<std::int32_t>(number),
-                            .kind = EventKind::move_complete,
-                            .lane = lane,
-                            .plan = run.plan,
-                            .disk = disk,
-                            .run = run.run});
+  write(source_of(lane), {.time_ns = monotonic_ns(),
+                          .value = bytes,
+                          .step = run.step,
+                          .instr = instr,
+                          .subject = bundle,
+                          .other = static_cast<std::int32_t>(number),
+                          .kind = EventKind::move_complete,
+                          .lane = lane,
+                          .plan = run.plan,
+                          .disk = disk,
+                          .run = run.run});
 }
 
-void EventRecorder::stay_begin(EventSource source, EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle,
-                               std::int64_t bytes) {
-  write(source, {.time_ns = monotonic_ns(),
-                 .value = bytes,
-                 .step = run.step,
-                 .instr = instr,
-                 .subject = bundle,
-                 .kind = EventKind::stay_begin,
-                 .lane = lane,
-                 .plan = run.plan,
-                 .run = run.run});
+void EventRecorder::stay_begin(EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle, std::int64_t bytes,
+                               std::int32_t stay) {
+  write(source_of(lane), {.time_ns = monotonic_ns(),
+                          .value = bytes,
+                          .step = run.step,
+                          .instr = instr,
+                          .subject = bundle,
+                          .other = stay,
+                          .kind = EventKind::stay_begin,
+                          .lane = lane,
+                          .plan = run.plan,
+                          .run = run.run});
 }
 
 void EventRecorder::commit(EventSource source, std::int32_t step, CommitStage stage, std::int64_t bytes) {

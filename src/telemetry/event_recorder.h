@@ -15,8 +15,8 @@ namespace spillway {
 // Events that the rings hold, by source.
 using RingCapacities = std::array<std::int64_t, event_source_count>;
 
-// Room for the events of `steps` steps of Programs with this many ops in all.
-RingCapacities ring_capacities_for(std::int64_t ops, std::int64_t steps);
+// Room for the events of `steps` steps of Programs with this many ops in all, which copy to and from a device or not.
+RingCapacities ring_capacities_for(std::int64_t ops, std::int64_t steps, bool copies = false);
 
 // The heads of the rings, then their events, from one block of memory.
 constexpr std::int64_t ring_heads_bytes = static_cast<std::int64_t>(event_source_count * sizeof(EventRing::Head));
@@ -30,7 +30,8 @@ struct RunTag {
 };
 
 // The calls that name a source are for the one thread that is it; op_*, wait_*, step_*, plan_* and phase_* are for the
-// compute thread, move_* for the disk thread.
+// compute thread, move_* for the disk thread or, of copies, for the thread of their direction. Stays are begun by the
+// thread of their lane.
 class EventRecorder {
  public:
   // Over memory of ring_bytes_for(capacities), 64-byte aligned and zero, which outlives it; or over memory of its own.
@@ -63,8 +64,8 @@ class EventRecorder {
                    std::uint8_t disk, std::int32_t under_way);
   void move_complete(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
                      std::uint8_t disk, std::int64_t number);
-  void stay_begin(EventSource source, EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle,
-                  std::int64_t bytes);
+  void stay_begin(EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle, std::int64_t bytes,
+                  std::int32_t stay);
 
   void commit(EventSource source, std::int32_t step, CommitStage stage, std::int64_t bytes);
   void note(EventSource source, std::int32_t step, NoteKind kind, std::int64_t value);

@@ -11,7 +11,8 @@ std::string_view name_in(const std::array<std::string_view, count>& names, Enum 
   return at < count ? names[at] : "unknown";
 }
 
-constexpr std::array<std::string_view, event_source_count> sources{"compute", "disk", "commit", "background"};
+constexpr std::array<std::string_view, event_source_count> sources{"compute",    "disk",    "commit",
+                                                                   "background", "copy up", "copy down"};
 constexpr std::array<std::string_view, event_lane_count> lanes{"compute", "disk read", "disk write", "commit",
                                                                "host",    "copy up",   "copy down",  "host update"};
 constexpr std::array<std::string_view, event_kind_count> kinds{

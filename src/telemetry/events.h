@@ -13,19 +13,19 @@
 namespace spillway {
 
 // Grows by one whenever a kind, a field or its meaning changes.
-constexpr std::uint32_t event_version = 1;
+constexpr std::uint32_t event_version = 2;
 
 // One ring, and one thread that writes it.
-enum class EventSource : std::uint8_t { compute, disk, commit, background };
-constexpr std::size_t event_source_count = 4;
+enum class EventSource : std::uint8_t { compute, disk, commit, background, copy_up, copy_down };
+constexpr std::size_t event_source_count = 6;
 std::string_view name_of(EventSource source);
 
-// Lanes of a plan, by the plan's numbers, and what is done beside it.
-// `up` and `down` are copies to and from a device, `update` ops on the host's processor beside it; only waits for them
-// are recorded.
+// Lanes of a plan, by the plan's numbers, and what is done beside it. `up` and `down` are copies over the link to a
+// device and from it, `update` ops on the host's processor beside it, of which only waits for them are recorded.
 enum class EventLane : std::uint8_t { compute, read, write, commit, host, up, down, update };
 constexpr std::size_t event_lane_count = 8;
 std::string_view name_of(EventLane lane);  // "compute", "disk read", "disk write", "commit", "host", "copy up", …
+constexpr bool is_of_link(EventLane lane) { return lane == EventLane::up || lane == EventLane::down; }
 
 enum class EventKind : std::uint8_t {
   none,
@@ -43,15 +43,17 @@ enum class EventKind : std::uint8_t {
   op_begin,
   op_end,
   // Instruction `instr` of the compute lane waits: `lane` is the lane waited for, `value` the number of the move in
-  // that lane, from 0 and over all runs, and `subject` its bundle. A wait whose cause changes ends and begins anew.
+  // that lane, from 0 and over all runs, and `subject` its bundle. Where the next copy of the link itself waits, for a
+  // move of the disk, the wait is for that one. A wait whose cause changes ends and begins anew.
   wait_begin,
   wait_end,
   // `subject` is the bundle, `value` its bytes, `disk` where it goes or comes from. move_submit: `other` is how many
   // moves of the lane are under way, itself included. move_complete: `other` is its number in the lane, from 0 and over
-  // all runs. A read of what was never written has `disk` no_disk: its bytes are zero and not read.
+  // all runs. A read of what was never written has `disk` no_disk, its bytes being zero and not read; so has a copy.
   move_submit,
   move_complete,
-  // Pages are attached to a bundle's address: `subject` is the bundle, `value` bytes of its pages.
+  // Pages are attached to a bundle's address: `subject` is the bundle, `value` bytes of its pages, `other` the stay, by
+  // the plan's number.
   stay_begin,
   // A commit; `subject` is a CommitStage, `value` the bytes it has written so far.
   commit,
@@ -99,6 +101,10 @@ enum class MemoryTag : std::uint8_t { weights, optimizer, gradients, activations
 constexpr std::size_t memory_tag_count = 5;
 std::string_view name_of(MemoryTag tag);
 
+// The memories in which pages are: the host's, and that of a device, if there is one.
+enum class EventMemory : std::uint8_t { host, device };
+constexpr std::size_t event_memory_count = 2;
+
 constexpr std::uint8_t no_disk = 255;
 
 struct Event {
@@ -118,6 +124,9 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 static_assert(sizeof(Event) == 40);
+
+// Whether a move's bytes are moved: not those of a read of what was never written.
+constexpr bool moves_bytes(const Event& move) { return move.disk != no_disk || is_of_link(move.lane); }
 
 // As it lies in rings and files: words that are read and written whole.
 using EventWords = std::array<std::uint64_t, sizeof(Event) / sizeof(std::uint64_t)>;

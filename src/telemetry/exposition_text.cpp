@@ -21,6 +21,7 @@ class ExpositionText {
     commits();
     memory();
     disk();
+    if (has_device()) device();
     time();
     return prometheus::TextSerializer().Serialize(families_);
   }
@@ -44,9 +45,9 @@ class ExpositionText {
   }
   template <typename Enum, std::size_t count>
   void each(const char* name, MetricType type, const char* label, const std::array<RunGauges::Number, count>& values,
-            const char* help, const char* last = nullptr) {
+            const char* help, const char* last = nullptr, std::size_t most = count) {
     MetricFamily& to = family(name, type, help);
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < most; ++i) {
       const bool is_last = last != nullptr && i + 1 == count;
       add(to, values[i], {{label, is_last ? last : std::string(name_of(static_cast<Enum>(i)))}});
     }
@@ -100,10 +101,22 @@ class ExpositionText {
   }
 
   void memory() {
-    gauge("process_resident_memory_bytes", g_.rss_bytes_, "Resident memory of the process.");
+    gauge("process_resident_memory_bytes", g_.rss_bytes_,
+          "Resident memory of the process, without the pages of a virtual device.");
     if (g_.lives_)
       each<MemoryTag>("spillway_memory_bytes", MetricType::Gauge, "tag", g_.memory_bytes_,
                       "Pages of the run by what is on them; they add up to all pages.");
+  }
+
+  bool has_device() const { return g_.started_.load(std::memory_order_acquire) && g_.run_.device_bytes > 0; }
+
+  void device() {
+    gauge("spillway_device_bytes", static_cast<double>(g_.run_.device_bytes), "Pages of the device.");
+    if (g_.lives_)
+      each<MemoryTag>("spillway_device_memory_bytes", MetricType::Gauge, "tag", g_.device_memory_bytes_,
+                      "Pages of the device by what is on them; they add up to all of them.");
+    counter("spillway_link_up_bytes_total", g_.up_bytes_, "Copied to the device by steps that ended.");
+    counter("spillway_link_down_bytes_total", g_.down_bytes_, "Copied from the device by steps that ended.");
   }
 
   void disk() {
@@ -114,9 +127,10 @@ class ExpositionText {
   }
 
   void time() {
-    counter("spillway_stall_seconds_total", g_.stall_seconds_, "Computing waited for the disk.");
+    counter("spillway_stall_seconds_total", g_.stall_seconds_, "Computing waited for disk or link.");
     each<WaitCause>("spillway_wait_seconds_total", MetricType::Counter, "cause", g_.wait_seconds_,
-                    "What computing waited for; they add up to the stall.");
+                    "What computing waited for; they add up to the stall.", nullptr,
+                    has_device() ? wait_cause_count : disk_wait_cause_count);
     each<StepPhase>("spillway_phase_seconds_total", MetricType::Counter, "phase", g_.phase_seconds_,
                     "Where the time of the steps went, waits included; they add up to it.");
   }

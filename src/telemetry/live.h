@@ -20,9 +20,12 @@ struct LiveStatus {
   std::optional<double> expected_step_seconds = {};  // the median of the latest, or as predicted
   std::optional<double> seconds_left = {};           // of the run, evaluations and commits counted; once believable
   std::array<std::int64_t, memory_tag_count> memory_bytes{};  // of the pages, by MemoryTag; they add up to the arena
-  std::int64_t rss_bytes = 0;
-  double read_bytes_per_second = 0;  // over the last second or so
+  std::array<std::int64_t, memory_tag_count> device_memory_bytes{};  // the same of a device's pages; 0 without one
+  std::int64_t rss_bytes = 0;                                        // without a virtual device's pages
+  double read_bytes_per_second = 0;                                  // over the last second or so
   double write_bytes_per_second = 0;
+  double up_bytes_per_second = 0;  // over the link to a device
+  double down_bytes_per_second = 0;
   std::string waits_for = {};     // now: "the read of model.layers.3.mlp.up_proj.weight (6.00 MiB)"; empty: it computes
   double waited_seconds = 0;      // so far, for that
   std::string largest_wait = {};  // cause with the most seconds in the latest step: "read optimizer"

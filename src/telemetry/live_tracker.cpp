@@ -59,7 +59,7 @@ void LiveTracker::take(const Event& e) {
 double LiveTracker::rate(EventLane lane, std::int64_t now_ns) const {
   double bytes = 0;
   for (const Event& move : moved_) {
-    if (move.lane == lane && move.disk != no_disk && move.time_ns >= now_ns - rate_window_ns)
+    if (move.lane == lane && moves_bytes(move) && move.time_ns >= now_ns - rate_window_ns)
       bytes += static_cast<double>(move.value);
   }
   return bytes / (static_cast<double>(rate_window_ns) * 1e-9);
@@ -76,6 +76,8 @@ void LiveTracker::tell(LiveStatus& status, std::int64_t now_ns) {
   status.part = of == nullptr ? std::string() : describe(catalog_, *of);
   status.read_bytes_per_second = rate(EventLane::read, now_ns);
   status.write_bytes_per_second = rate(EventLane::write, now_ns);
+  status.up_bytes_per_second = rate(EventLane::up, now_ns);
+  status.down_bytes_per_second = rate(EventLane::down, now_ns);
   if (wait_.kind == EventKind::wait_begin) {
     status.waits_for = catalog_.describe_move(wait_.lane, wait_.subject);
     status.waited_seconds = seconds_between(wait_.time_ns, now_ns);

@@ -78,14 +78,30 @@ std::string loss_line(const ViewState& s) {
   return text;
 }
 
-std::string memory_line(const ViewState& s) {
-  std::string text = fmt::format("memory {} of {}:", format_bytes(s.live.rss_bytes), format_bytes(s.run.budget_bytes));
+// ": weights 1 GiB, optimizer 2 GiB"
+std::string by_tag(const std::array<std::int64_t, memory_tag_count>& bytes) {
+  std::string text;
   for (std::size_t tag = 0; tag < memory_tag_count; ++tag) {
-    if (s.live.memory_bytes[tag] == 0) continue;
-    text += fmt::format(" {} {},", name_of(static_cast<MemoryTag>(tag)), format_bytes(s.live.memory_bytes[tag]));
+    if (bytes[tag] == 0) continue;
+    text += fmt::format(" {} {},", name_of(static_cast<MemoryTag>(tag)), format_bytes(bytes[tag]));
   }
+  if (text.empty()) return text;
   text.pop_back();
-  return text;
+  return ":" + text;
+}
+
+std::string memory_line(const ViewState& s) {
+  return fmt::format("memory {} of {}{}", format_bytes(s.live.rss_bytes), format_bytes(s.run.budget_bytes),
+                     by_tag(s.live.memory_bytes));
+}
+
+std::string device_line(const ViewState& s) {
+  return fmt::format("device {}{}", format_bytes(s.run.device_bytes), by_tag(s.live.device_memory_bytes));
+}
+
+std::string link_line(const ViewState& s) {
+  return fmt::format("link   up {:.0f} MB/s, down {:.0f} MB/s", s.live.up_bytes_per_second * 1e-6,
+                     s.live.down_bytes_per_second * 1e-6);
 }
 
 std::string disk_line(const ViewState& s) {
@@ -153,6 +169,7 @@ std::vector<std::string> view_of(const ViewState& state, ViewSize size) {
              disk_line(state),
              work_line(state),
              wait_line(state)};
+    if (state.run.device_bytes > 0) lines.insert(lines.begin() + 3, {device_line(state), link_line(state)});
   }
   for (std::string& line : lines) line = cut(line, size.columns);
   return lines;

@@ -51,13 +51,15 @@ void append_text(std::string& json, std::string_view name, const std::string& te
   json += fmt::format(", \"{}\": {}", name, text);
 }
 
-void append_totals(std::string& json, const StepTotals& totals) {
+void append_totals(std::string& json, const StepTotals& totals, bool device) {
   constexpr std::size_t moving_tags = static_cast<std::size_t>(MemoryTag::unused);
   append_text(json, "phase_seconds", object_of<StepPhase>(totals.phase_seconds));
-  append_text(json, "wait_seconds", object_of<WaitCause>(totals.wait_seconds));
+  append_text(json, "wait_seconds",
+              object_of<WaitCause>(totals.wait_seconds, device ? wait_cause_count : disk_wait_cause_count));
   append_text(json, "read_bytes", object_of<MemoryTag>(totals.read_bytes, moving_tags));
   append_text(json, "write_bytes", object_of<MemoryTag>(totals.write_bytes, moving_tags));
   append_text(json, "memory_bytes", object_of<MemoryTag>(totals.memory_bytes));
+  if (device) append_text(json, "device_memory_bytes", object_of<MemoryTag>(totals.device_memory_bytes));
 }
 
 // Where the records up to this step end.
@@ -82,8 +84,9 @@ std::string_view name_of(StepPhase phase) {
 }
 
 std::string_view name_of(WaitCause cause) {
-  constexpr std::array<std::string_view, wait_cause_count> names{"read_weights", "read_optimizer", "read_gradients",
-                                                                 "read_activations", "write"};
+  constexpr std::array<std::string_view, wait_cause_count> names{
+      "read_weights", "read_optimizer", "read_gradients", "read_activations", "write",
+      "up_weights",   "up_optimizer",   "up_gradients",   "up_activations",   "down"};
   return names[static_cast<std::size_t>(cause)];
 }
 
@@ -100,9 +103,9 @@ std::string json_of(const StepRecord& r) {
   append(json, "rss_bytes", r.rss_bytes);
   append(json, "disk_read_bytes", r.disk_read_bytes);
   append(json, "disk_write_bytes", r.disk_write_bytes);
+  if (r.link) append(json, "link_up_bytes", r.link->up_bytes);
+  if (r.link) append(json, "link_down_bytes", r.link->down_bytes);
   if (r.host_updates + r.device_updates > 0) {
-    append(json, "link_up_bytes", r.link_up_bytes);
-    append(json, "link_down_bytes", r.link_down_bytes);
     append(json, "host_updates", r.host_updates);
     append(json, "device_updates", r.device_updates);
   }
@@ -118,7 +121,7 @@ std::string json_of(const StepRecord& r) {
     append_text(json, "clipped", r.clipped ? "true" : "false");
   }
   if (r.committed_step) append(json, "committed_step", *r.committed_step);
-  if (r.totals) append_totals(json, *r.totals);
+  if (r.totals) append_totals(json, *r.totals, r.link.has_value());
   json += '}';
   return json;
 }

@@ -17,10 +17,22 @@ enum class StepPhase : std::uint8_t { forward, head, backward, update, other };
 constexpr std::size_t step_phase_count = 5;
 std::string_view name_of(StepPhase phase);
 
-// What computing waited for: the read of a kind of bundle, or writes (for their pages, or for a slot). They add up to
-// stall_seconds.
-enum class WaitCause : std::uint8_t { read_weights, read_optimizer, read_gradients, read_activations, write };
-constexpr std::size_t wait_cause_count = 5;
+// What computing waited for: the read of a kind of bundle, or writes (for their pages, or for a slot); with a device,
+// also the copy up of a kind of bundle, or copies down. They add up to stall_seconds.
+enum class WaitCause : std::uint8_t {
+  read_weights,
+  read_optimizer,
+  read_gradients,
+  read_activations,
+  write,
+  up_weights,
+  up_optimizer,
+  up_gradients,
+  up_activations,
+  down,
+};
+constexpr std::size_t wait_cause_count = 10;
+constexpr std::size_t disk_wait_cause_count = 5;  // the first: there are no others without a device
 std::string_view name_of(WaitCause cause);
 
 // What a step's events add up to; see telemetry/step_totals.h.
@@ -32,6 +44,14 @@ struct StepTotals {
   std::array<std::int64_t, memory_tag_count> write_bytes{};
   // The pages by what is on them, at the moment of the step at which the most were in use. They add up to the arena.
   std::array<std::int64_t, memory_tag_count> memory_bytes{};
+  // The same of a device's pages, at a moment of their own. All 0 without one.
+  std::array<std::int64_t, memory_tag_count> device_memory_bytes{};
+};
+
+// What a step copied over the link to a device.
+struct LinkTraffic {
+  std::int64_t up_bytes = 0;
+  std::int64_t down_bytes = 0;
 };
 
 // Known before the first step.
@@ -47,6 +67,7 @@ struct RunSummary {
   std::int64_t state_bytes = 0;    // weights, masters and moments
   std::int64_t spilled_bytes = 0;  // of the state, what lives on disk
   std::string spill_dir = {};      // empty when nothing spills
+  std::int64_t device_bytes = 0;   // pages of a device; 0: there is none
 };
 
 // One optimizer step, or the evaluation that followed it (eval_loss).
@@ -59,12 +80,11 @@ struct StepRecord {
   std::int64_t tokens = 0;  // targets of this step
   double step_seconds = 0;
   double tokens_per_second = 0;
-  double stall_seconds = 0;                 // of step_seconds, computing waited for the disk
-  std::int64_t rss_bytes = 0;               // resident now
+  double stall_seconds = 0;                 // of step_seconds, computing waited for disk or link
+  std::int64_t rss_bytes = 0;               // resident now, without a virtual device's pages
   std::int64_t disk_read_bytes = 0;         // by this step
   std::int64_t disk_write_bytes = 0;        // by this step
-  std::int64_t link_up_bytes = 0;           // by this step, to a device
-  std::int64_t link_down_bytes = 0;         // and from it
+  std::optional<LinkTraffic> link = {};     // by this step, with a device
   std::int64_t host_updates = 0;            // ops, beside a device
   std::int64_t device_updates = 0;          // ops of its own; 0: there is no device
   std::optional<double> seconds_left = {};  // once believable
@@ -83,7 +103,7 @@ struct RunEnd {
   std::string output_dir = {};  // that holds the model; empty when the run was stopped before its last step
   std::int64_t steps = 0;
   double seconds = 0;
-  std::int64_t peak_rss_bytes = 0;
+  std::int64_t peak_rss_bytes = 0;  // without a virtual device's pages
 };
 
 }  // namespace spillway

@@ -34,6 +34,8 @@ void RunGauges::step(const StepRecord& r) {
   seconds_left_ = r.seconds_left.value_or(unknown);
   rss_bytes_ = static_cast<double>(r.rss_bytes);
   add(stall_seconds_, r.stall_seconds);
+  if (r.link) add(up_bytes_, static_cast<double>(r.link->up_bytes));
+  if (r.link) add(down_bytes_, static_cast<double>(r.link->down_bytes));
   if (r.committed_step && committed_ns_ == 0) committed_step_ = static_cast<double>(*r.committed_step);
   if (r.totals) {
     for (std::size_t i = 0; i < memory_tag_count; ++i) {
@@ -57,6 +59,8 @@ void RunGauges::live(const LiveStatus& status) {
   if (before != status.phase || ops_end) progressed();
   share_of_step_ = status.share_of_step;
   for (std::size_t i = 0; i < memory_tag_count; ++i) memory_bytes_[i] = static_cast<double>(status.memory_bytes[i]);
+  for (std::size_t i = 0; i < memory_tag_count; ++i)
+    device_memory_bytes_[i] = static_cast<double>(status.device_memory_bytes[i]);
   rss_bytes_ = static_cast<double>(status.rss_bytes);
   expected_seconds_ = status.expected_step_seconds.value_or(unknown);
   if (status.committed_step) {

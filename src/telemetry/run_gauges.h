@@ -66,11 +66,11 @@ class RunGauges : public TrainObserver {
   std::array<Number, memory_tag_count> read_bytes_{}, write_bytes_{};
   std::array<Number, step_phase_count> phase_seconds_{};
   std::array<Number, wait_cause_count> wait_seconds_{};
-  Number stall_seconds_{0};
+  Number stall_seconds_{0}, up_bytes_{0}, down_bytes_{0};
 
   // Of the run between steps; written by the thread that watches.
   std::atomic<RunPhase> phase_{RunPhase::load};
-  std::array<Number, memory_tag_count> memory_bytes_{};
+  std::array<Number, memory_tag_count> memory_bytes_{}, device_memory_bytes_{};
   std::atomic<bool> lives_{false};  // it was told of the run's state
   Number share_of_step_{0}, rss_bytes_{unknown}, expected_seconds_{unknown}, slow_reports_{0};
   Number committed_step_{unknown};

@@ -207,7 +207,8 @@ LiveStatus RunWatch::status_at(std::int64_t now_ns) {
   LiveStatus status;
   tracker_->tell(status, now_ns);
   status.memory_bytes = totals_->memory_bytes();
-  status.rss_bytes = rss_bytes();
+  status.device_memory_bytes = totals_->memory_bytes(EventMemory::device);
+  status.rss_bytes = std::max<std::int64_t>(0, rss_bytes() - catalog_.device_bytes);
   const auto [cause, seconds] = totals_->largest_wait();
   if (seconds > 0) {
     status.largest_wait = std::string(name_of(cause));

@@ -19,14 +19,16 @@ double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 }  // namespace
 
 WaitCause cause_of(const Catalog& catalog, const Event& wait) {
+  if (wait.lane == EventLane::down) return WaitCause::down;
   const CatalogBundle* bundle = catalog.bundle(wait.subject);
   const bool comes_in = wait.lane == EventLane::read || wait.lane == EventLane::up;
   if (!comes_in || bundle == nullptr) return WaitCause::write;
+  const bool up = wait.lane == EventLane::up;
   switch (bundle->tag) {
-    case MemoryTag::weights: return WaitCause::read_weights;
-    case MemoryTag::optimizer: return WaitCause::read_optimizer;
-    case MemoryTag::gradients: return WaitCause::read_gradients;
-    default: return WaitCause::read_activations;
+    case MemoryTag::weights: return up ? WaitCause::up_weights : WaitCause::read_weights;
+    case MemoryTag::optimizer: return up ? WaitCause::up_optimizer : WaitCause::read_optimizer;
+    case MemoryTag::gradients: return up ? WaitCause::up_gradients : WaitCause::read_gradients;
+    default: return up ? WaitCause::up_activations : WaitCause::read_activations;
   }
 }
 
@@ -37,10 +39,8 @@ void StepTotalsSink::take(std::span<const Event> events, std::uint64_t) {
 
 void StepTotalsSink::take(const Event& event) {
   memory_.take(event);
-  if (memory_.used_bytes() > peak_bytes_ && memory_.used_bytes() <= catalog_.arena_bytes) {
-    peak_bytes_ = memory_.used_bytes();
-    totals_.memory_bytes = memory_.bytes();
-  }
+  note_memory(EventMemory::host);
+  note_memory(EventMemory::device);
   if (event.kind == EventKind::plan_begin) mark_ns_ = event.time_ns;
   if (event.kind == EventKind::wait_begin) wait_ns_ = event.time_ns;
   if (event.kind == EventKind::wait_end) {
@@ -53,6 +53,13 @@ void StepTotalsSink::take(const Event& event) {
   }
 }
 
+void StepTotalsSink::note_memory(EventMemory memory) {
+  std::int64_t& peak = peak_bytes_[static_cast<std::size_t>(memory)];
+  if (memory_.used_bytes(memory) <= peak || !memory_.is_sound(memory)) return;
+  peak = memory_.used_bytes(memory);
+  (memory == EventMemory::host ? totals_.memory_bytes : totals_.device_memory_bytes) = memory_.bytes(memory);
+}
+
 StepTotals StepTotalsSink::finish(double step_seconds) {
   const std::lock_guard lock(mutex_);
   double in_plan = 0;
@@ -61,13 +68,16 @@ StepTotals StepTotalsSink::finish(double step_seconds) {
   last_ = totals_;
   totals_ = {};
   totals_.memory_bytes = memory_.bytes();
-  peak_bytes_ = memory_.used_bytes() <= catalog_.arena_bytes ? memory_.used_bytes() : -1;
+  totals_.device_memory_bytes = memory_.bytes(EventMemory::device);
+  for (const EventMemory memory : {EventMemory::host, EventMemory::device}) {
+    peak_bytes_[static_cast<std::size_t>(memory)] = memory_.is_sound(memory) ? memory_.used_bytes(memory) : -1;
+  }
   return last_;
 }
 
-std::array<std::int64_t, memory_tag_count> StepTotalsSink::memory_bytes() const {
+std::array<std::int64_t, memory_tag_count> StepTotalsSink::memory_bytes(EventMemory memory) const {
   const std::lock_guard lock(mutex_);
-  return memory_.bytes();
+  return memory_.bytes(memory);
 }
 
 std::pair<WaitCause, double> StepTotalsSink::largest_wait() const {

@@ -21,20 +21,21 @@ class StepTotalsSink : public EventSink {
   // knows the traffic of the step's plan. Any thread.
   StepTotals finish(double seconds);
   // What lies on the pages now. Any thread.
-  std::array<std::int64_t, memory_tag_count> memory_bytes() const;
+  std::array<std::int64_t, memory_tag_count> memory_bytes(EventMemory memory = EventMemory::host) const;
   // Of the latest finished step: the cause with the most seconds, and how many.
   std::pair<WaitCause, double> largest_wait() const;
 
  private:
   void take(const Event& event);
+  void note_memory(EventMemory memory);
 
   const Catalog& catalog_;
   mutable std::mutex mutex_;
   MemoryByTag memory_;
   StepTotals totals_;
   StepTotals last_;
-  std::int64_t peak_bytes_ = -1;
-  std::int64_t mark_ns_ = 0;  // up to here time is accounted for
+  std::array<std::int64_t, event_memory_count> peak_bytes_{-1, -1};  // by memory, in this step
+  std::int64_t mark_ns_ = 0;                                         // up to here time is accounted for
   std::int64_t wait_ns_ = 0;
 };
 

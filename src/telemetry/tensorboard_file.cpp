@@ -69,8 +69,9 @@ class Scalars {
     scalar->set_simple_value(static_cast<float>(value));
   }
   template <typename Enum, typename Number, std::size_t count>
-  void add(std::string_view group, std::string_view unit, const std::array<Number, count>& values) {
-    for (std::size_t i = 0; i < count; ++i) {
+  void add(std::string_view group, std::string_view unit, const std::array<Number, count>& values,
+           std::size_t most = count) {
+    for (std::size_t i = 0; i < most; ++i) {
       add(fmt::format("{}/{}_{}", group, name_of(static_cast<Enum>(i)), unit), static_cast<double>(values[i]));
     }
   }
@@ -115,11 +116,15 @@ void TensorBoardFile::write(const StepRecord& r) {
   if (r.lower_bound_seconds) scalars.add("speed/share_of_bound", *r.lower_bound_seconds / r.step_seconds);
   scalars.add("disk/read_bytes", static_cast<double>(r.disk_read_bytes));
   scalars.add("disk/write_bytes", static_cast<double>(r.disk_write_bytes));
+  if (r.link) scalars.add("link/up_bytes", static_cast<double>(r.link->up_bytes));
+  if (r.link) scalars.add("link/down_bytes", static_cast<double>(r.link->down_bytes));
   scalars.add("memory/rss_bytes", static_cast<double>(r.rss_bytes));
   if (r.totals) {
     scalars.add<StepPhase>("phase", "seconds", r.totals->phase_seconds);
-    scalars.add<WaitCause>("wait", "seconds", r.totals->wait_seconds);
+    scalars.add<WaitCause>("wait", "seconds", r.totals->wait_seconds,
+                           r.link ? wait_cause_count : disk_wait_cause_count);
     scalars.add<MemoryTag>("memory", "bytes", r.totals->memory_bytes);
+    if (r.link) scalars.add<MemoryTag>("device_memory", "bytes", r.totals->device_memory_bytes);
   }
   file_.append(scalars.record());
 }

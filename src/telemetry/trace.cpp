@@ -19,6 +19,11 @@ constexpr std::size_t most_names = 8;  // of the bundles that an op touches
 using Key = std::pair<std::uint16_t, std::int32_t>;  // a run's instruction
 using MoveKey = std::pair<EventLane, std::int32_t>;  // a lane's move, by number
 
+TraceTrack track_of(EventLane lane) {
+  if (is_of_link(lane)) return lane == EventLane::up ? TraceTrack::up : TraceTrack::down;
+  return lane == EventLane::read ? TraceTrack::read : TraceTrack::write;
+}
+
 // Slices of one track, in order.
 class Tracks {
  public:
@@ -131,8 +136,8 @@ class Tracks {
     if (found == submitted_.end()) return;  // begun before the first event we have
     const Event submit = found->second;
     submitted_.erase(found);
-    const TraceTrack track = e.lane == EventLane::read ? TraceTrack::read : TraceTrack::write;
-    std::int64_t& free_ns = e.lane == EventLane::read ? read_free_ns_ : write_free_ns_;
+    const TraceTrack track = track_of(e.lane);
+    std::int64_t& free_ns = free_ns_[static_cast<std::size_t>(e.lane)];
     const std::int64_t begin_ns = std::clamp(free_ns, submit.time_ns, e.time_ns);
     free_ns = e.time_ns;
     const CatalogBundle* bundle = catalog_.bundle(e.subject);
@@ -143,11 +148,11 @@ class Tracks {
                      bundle == nullptr ? "move" : std::string(name_of(bundle->tag)),
                      {}};
     slice.arguments = fmt::format("\"step\": {}, \"instr\": {}, \"bundle\": {}, \"bytes\": {}, \"queued_ms\": {:.3f}",
-                                  e.step, e.instr, e.subject, e.disk == no_disk ? 0 : e.value,
+                                  e.step, e.instr, e.subject, moves_bytes(e) ? e.value : 0,
                                   static_cast<double>(begin_ns - submit.time_ns) * 1e-6);
     if (e.disk != no_disk) slice.arguments += fmt::format(", \"disk\": {}", e.disk);
     slices.push_back(std::move(slice));
-    if (e.disk != no_disk) moves.push_back({track, begin_ns, e.time_ns, e.value});
+    if (moves_bytes(e)) moves.push_back({track, begin_ns, e.time_ns, e.value});
     move_ends_[{e.lane, e.other}] = {begin_ns, e.time_ns};
   }
 
@@ -157,8 +162,7 @@ class Tracks {
       if (wait.instr != op.instr || wait.run != op.run) continue;
       const auto move = move_ends_.find({wait.lane, static_cast<std::int32_t>(wait.value)});
       if (move == move_ends_.end()) continue;
-      const TraceTrack track = wait.lane == EventLane::read ? TraceTrack::read : TraceTrack::write;
-      flows.push_back({track, std::max(move->second.first, move->second.second - 1), op.time_ns});
+      flows.push_back({track_of(wait.lane), std::max(move->second.first, move->second.second - 1), op.time_ns});
     }
     awaited_.clear();
   }
@@ -176,8 +180,7 @@ class Tracks {
   std::map<Key, Event> submitted_;
   std::map<MoveKey, std::pair<std::int64_t, std::int64_t>> move_ends_;  // begin and end of its slice
   TraceSlice phase_;
-  std::int64_t read_free_ns_ = 0;
-  std::int64_t write_free_ns_ = 0;
+  std::array<std::int64_t, event_lane_count> free_ns_{};  // by lane: the end of its latest move
 };
 
 // From the first step that is wanted and whole on.
@@ -196,17 +199,20 @@ std::span<const Event> window_of(std::span<const Event> events, std::int64_t ste
 void write_trace(const Catalog& catalog, std::span<const Event> all, const TraceOptions& options,
                  const std::function<void(std::string_view text)>& out) {
   const std::span<const Event> events = window_of(all, options.steps);
-  TraceJson json(out, events.empty() ? 0 : events.front().time_ns, options.name);
+  TraceJson json(out, events.empty() ? 0 : events.front().time_ns, options.name,
+                 catalog.device_bytes > 0 ? TraceTrack::down : TraceTrack::commit);
   Tracks tracks(catalog);
   MemoryByTag memory(catalog);
   for (const Event& event : all.first(static_cast<std::size_t>(events.data() - all.data()))) memory.take(event);
-  std::int64_t used = -1;
+  std::array<std::int64_t, event_memory_count> used{-1, catalog.device_bytes > 0 ? -1 : 0};
   for (const Event& event : events) {
     tracks.take(event);
     memory.take(event);
-    if (memory.used_bytes() != used && memory.used_bytes() <= catalog.arena_bytes) {
-      used = memory.used_bytes();
-      json.memory(event.time_ns, memory.bytes());
+    for (const EventMemory where : {EventMemory::host, EventMemory::device}) {
+      std::int64_t& known = used[static_cast<std::size_t>(where)];
+      if (memory.used_bytes(where) == known || !memory.is_sound(where)) continue;
+      known = memory.used_bytes(where);
+      json.memory(event.time_ns, where, memory.bytes(where));
     }
     if (event.kind == EventKind::counter) {
       json.counter(event.time_ns, name_of(static_cast<CounterKind>(event.subject)), event.value);
@@ -216,8 +222,9 @@ void write_trace(const Catalog& catalog, std::span<const Event> all, const Trace
   for (const TraceSlice& slice : tracks.slices) json.slice(slice);
   for (const TraceInstant& instant : tracks.instants) json.instant(instant);
   for (const TraceFlow& flow : tracks.flows) json.flow(flow);
-  json.bandwidth(TraceTrack::read, tracks.moves);
-  json.bandwidth(TraceTrack::write, tracks.moves);
+  for (const TraceTrack track : {TraceTrack::read, TraceTrack::write, TraceTrack::up, TraceTrack::down}) {
+    json.bandwidth(track, tracks.moves);
+  }
   json.end();
 }
 

@@ -1,9 +1,9 @@
 // Events as a trace: the JSON that Perfetto and chrome://tracing open (the "Trace Event Format"). The events of a run
 // that was measured and those of one that was simulated give the same tracks, so both open side by side.
 //
-// Tracks: step, phase, compute, disk read, disk write, commit; counters for memory by tag, for the disk's bandwidth and
-// for resident memory. On a disk's track a move begins when the disk is free for it: moves of a lane are served in
-// turn, and `queued_ms` says how long it lay there before.
+// Tracks: step, phase, compute, disk read, disk write, commit, and with a device copy up and copy down; counters for
+// memory by tag, for the bandwidth of disk and link and for resident memory. On a disk's track a move begins when the
+// disk is free for it: moves of a lane are served in turn, and `queued_ms` says how long it lay there before.
 #pragma once
 
 #include <functional>

@@ -13,7 +13,8 @@ namespace {
 constexpr std::int64_t bandwidth_bin_ns = 10'000'000;
 
 std::string_view track_name(TraceTrack track) {
-  constexpr std::array<std::string_view, 6> names{"step", "phase", "compute", "disk read", "disk write", "commit"};
+  constexpr std::array<std::string_view, 8> names{"step",       "phase",  "compute", "disk read",
+                                                  "disk write", "commit", "copy up", "copy down"};
   return names[static_cast<std::size_t>(track) - 1];
 }
 
@@ -40,11 +41,12 @@ std::string trace_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-TraceJson::TraceJson(const std::function<void(std::string_view text)>& out, std::int64_t zero_ns, std::string_view name)
+TraceJson::TraceJson(const std::function<void(std::string_view text)>& out, std::int64_t zero_ns, std::string_view name,
+                     TraceTrack last)
     : out_(out), zero_ns_(zero_ns) {
   out_("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
   put(fmt::format(R"({{"ph": "M", "pid": 1, "name": "process_name", "args": {{"name": {}}}}})", trace_text(name)));
-  for (int t = 1; t <= static_cast<int>(TraceTrack::commit); ++t) {
+  for (int t = 1; t <= static_cast<int>(last); ++t) {
     put(fmt::format(R"({{"ph": "M", "pid": 1, "tid": {}, "name": "thread_name", "args": {{"name": "{}"}}}})", t,
                     track_name(static_cast<TraceTrack>(t))));
     put(fmt::format(
@@ -85,13 +87,14 @@ void TraceJson::flow(const TraceFlow& f) {
       static_cast<int>(TraceTrack::compute), time_of(f.to_ns), flows_));
 }
 
-void TraceJson::memory(std::int64_t time_ns, const std::array<std::int64_t, memory_tag_count>& bytes) {
+void TraceJson::memory(std::int64_t time_ns, EventMemory memory,
+                       const std::array<std::int64_t, memory_tag_count>& bytes) {
   std::string arguments;
   for (std::size_t tag = 0; tag < memory_tag_count; ++tag) {
     arguments += fmt::format("{}\"{}\": {}", tag == 0 ? "" : ", ", name_of(static_cast<MemoryTag>(tag)), bytes[tag]);
   }
-  put(fmt::format(R"({{"ph": "C", "pid": 1, "ts": {}, "name": "memory, bytes", "args": {{{}}}}})", time_of(time_ns),
-                  arguments));
+  put(fmt::format(R"({{"ph": "C", "pid": 1, "ts": {}, "name": "{}memory, bytes", "args": {{{}}}}})", time_of(time_ns),
+                  memory == EventMemory::host ? "" : "device ", arguments));
 }
 
 void TraceJson::counter(std::int64_t time_ns, std::string_view name, std::int64_t value) {

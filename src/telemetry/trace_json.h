@@ -13,7 +13,7 @@
 
 namespace spillway {
 
-enum class TraceTrack : std::uint8_t { step = 1, phase, compute, read, write, commit };
+enum class TraceTrack : std::uint8_t { step = 1, phase, compute, read, write, commit, up, down };
 
 struct TraceSlice {
   TraceTrack track = TraceTrack::compute;
@@ -48,13 +48,14 @@ std::string trace_text(std::string_view text);  // with its quotes
 
 class TraceJson {
  public:
-  // Times are written from `zero_ns` on.
-  TraceJson(const std::function<void(std::string_view text)>& out, std::int64_t zero_ns, std::string_view name);
+  // Times are written from `zero_ns` on. The tracks up to `last` are named.
+  TraceJson(const std::function<void(std::string_view text)>& out, std::int64_t zero_ns, std::string_view name,
+            TraceTrack last);
 
   void slice(const TraceSlice& slice);
   void instant(const TraceInstant& instant);
   void flow(const TraceFlow& flow);
-  void memory(std::int64_t time_ns, const std::array<std::int64_t, memory_tag_count>& bytes);
+  void memory(std::int64_t time_ns, EventMemory memory, const std::array<std::int64_t, memory_tag_count>& bytes);
   void counter(std::int64_t time_ns, std::string_view name, std::int64_t value);
   // The bytes of the track's moves, spread over their time, by hundredths of a second.
   void bandwidth(TraceTrack track, std::span<const TraceMove> moves);

@@ -84,6 +84,86 @@ TEST_F(Observed, TheSumsOfEachStepAgree) {
   EXPECT_GT(moved, 0) << "at the smallest budget something moves";
 }
 
+// On the smallest device, above the smallest host.
+class ObservedOnADevice : public Observed {
+ protected:
+  void SetUp() override {
+    Observed::SetUp();
+    options_.device = "virtual";
+    options_.device_memory_bytes = std::int64_t{1} << 30;
+    options_.memory_bytes = std::int64_t{1} << 40;
+    options_.link_up = options_.link_down = std::int64_t{1} << 30;
+    const PlanReport roomy = run_plan(options_);
+    options_.device_memory_bytes = roomy.min_device_memory_bytes;
+    options_.memory_bytes = roomy.min_memory_bytes;
+  }
+};
+
+TEST_F(ObservedOnADevice, TheSumsOfEachStepAgree) {
+  run();
+  const Catalog catalog = read_flight(options_.output_dir).catalog;
+  EXPECT_EQ(catalog.device_bytes, options_.device_memory_bytes / 16384 * 16384);
+  double copied = 0;
+  for (const auto& line : metrics()) {
+    EXPECT_NEAR(sum_of(line["wait_seconds"]), line["stall_seconds"].get<double>(), 1e-9);
+    EXPECT_EQ(line["wait_seconds"].size(), wait_cause_count);
+    EXPECT_EQ(sum_of(line["memory_bytes"]), static_cast<double>(catalog.arena_bytes));
+    EXPECT_EQ(sum_of(line["device_memory_bytes"]), static_cast<double>(catalog.device_bytes));
+    EXPECT_GT(line["device_memory_bytes"]["activations"], 0);
+    EXPECT_GT(line["link_up_bytes"], 0);
+    EXPECT_GT(line["disk_read_bytes"], 0) << "nor does the host hold it all";
+    copied += line["link_up_bytes"].get<double>() + line["link_down_bytes"].get<double>();
+  }
+  TraceChecker trace(scratch_.text_of("trace.json"));
+  EXPECT_THAT(trace.faults, testing::IsEmpty());
+  double traced = 0;
+  for (const char* track : {"copy up", "copy down"}) {
+    for (const TraceChecker::Slice& slice : trace.tracks[track])
+      traced += slice.args["instr"] < 0 ? 0 : slice.args["bytes"].get<double>();
+  }
+  EXPECT_EQ(traced, copied);
+  for (const auto& sample : trace.counters["memory, bytes"])
+    EXPECT_EQ(sum_of(sample), static_cast<double>(catalog.arena_bytes));
+  for (const auto& sample : trace.counters["device memory, bytes"])
+    EXPECT_EQ(sum_of(sample), static_cast<double>(catalog.device_bytes));
+  EXPECT_FALSE(trace.counters["device memory, bytes"].empty());
+}
+
+// Where clips are deferred or made again a step is more than one run of a plan.
+TEST_F(ObservedOnADevice, AStepsBytesAreThoseOfAllItsPlans) {
+  options_.clip_mode = "deferred";
+  options_.max_grad_norm = 0.1;
+  options_.save_steps = 1;
+  options_.memory_bytes = 0;
+  const std::vector<StepRecord> steps = run();
+  std::int64_t copied = 0;
+  for (const StepRecord& step : steps) copied += step.link.value().up_bytes + step.link.value().down_bytes;
+  TraceChecker trace(scratch_.text_of("trace.json"));
+  double traced = 0;
+  for (const char* track : {"copy up", "copy down"}) {
+    for (const TraceChecker::Slice& slice : trace.tracks[track])
+      traced += slice.args["instr"] < 0 ? 0 : slice.args["bytes"].get<double>();
+  }
+  EXPECT_EQ(traced, static_cast<double>(copied));
+}
+
+TEST_F(ObservedOnADevice, AReportOfTheRunAddsUp) {
+  run();
+  const ReportedRun report = report_of(read_run(options_.output_dir));
+  ASSERT_TRUE(report.timeline.has_value());
+  const StepTimeline& t = *report.timeline;
+  std::int64_t on_device = 0;
+  for (std::size_t i = 0; i < t.device.size(); ++i) {
+    on_device += t.device[i].bytes;
+    if (i + 1 < t.device.size() && t.device[i + 1].time_ns == t.device[i].time_ns) continue;
+    EXPECT_GE(on_device, 0);
+    EXPECT_LE(on_device, t.device_bytes);
+  }
+  EXPECT_GT(t.device_bytes, 0);
+  EXPECT_TRUE(std::any_of(t.moves.begin(), t.moves.end(), [](const TimelineMove& m) { return is_of_link(m.lane); }));
+  EXPECT_NE(json_of(std::span(&report, 1), "test").find("\"link_busy_seconds\""), std::string::npos);
+}
+
 TEST_F(Observed, AReportOfTheRunAddsUp) {
   const std::vector<StepRecord> steps = run();
   const ReportedRun report = report_of(read_run(options_.output_dir));

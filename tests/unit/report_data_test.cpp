@@ -65,6 +65,11 @@ Event move(EventKind kind, std::int64_t at_us, EventLane lane, std::int32_t inst
   e.disk = 0;
   return e;
 }
+Event stay_begin(std::int64_t at_us, std::int32_t instr, std::int32_t bundle, std::int32_t stay) {
+  Event e = event(EventKind::stay_begin, at_us, instr, bundle, page);
+  e.other = stay;
+  return e;
+}
 Event wait(EventKind kind, std::int64_t at_us) {
   Event e = event(kind, at_us, 2, 1);
   e.lane = EventLane::read;
@@ -77,7 +82,7 @@ std::vector<Event> one_step() {
   return {event(EventKind::step_begin, 0),
           event(EventKind::plan_begin, 10, -1, -1, 1),
           event(EventKind::op_begin, 10, 0, 0),
-          event(EventKind::stay_begin, 60, 1, 1, page),
+          stay_begin(60, 1, 1, 1),
           move(EventKind::move_submit, 60, EventLane::read, 1),
           event(EventKind::op_end, 100, 0, 0),
           wait(EventKind::wait_begin, 100),
@@ -135,6 +140,43 @@ TEST(StepTimeline, SaysWhatIsInMemoryAndWhatIsOnTheDiskAlone) {
   EXPECT_EQ(moment_on_disk, 0);
   EXPECT_EQ(t.disk.front().time_ns, 0);
   EXPECT_EQ(t.disk.front().bytes, page) << "before it is read";
+}
+
+// The same step where the moment comes up to a device and goes down from it.
+FlightRecord record_on_a_device() {
+  FlightRecord record = small_record();
+  record.catalog.device_bytes = 3 * page;
+  for (CatalogStay& stay : record.catalog.plans.front().stays) stay.memory = EventMemory::device;
+  const auto link_of = [](EventLane lane) {
+    if (lane == EventLane::read) return EventLane::up;
+    return lane == EventLane::write ? EventLane::down : lane;
+  };
+  for (CatalogInstr& instr : record.catalog.plans.front().instrs) instr.lane = link_of(instr.lane);
+  for (Event& e : record.events) {
+    e.lane = link_of(e.lane);
+    e.disk = no_disk;
+  }
+  return record;
+}
+
+TEST(StepTimeline, CopiesAreOfTheLinkAndTheirPagesOfTheDevice) {
+  const StepTimeline t = timeline_of(record_on_a_device()).value();
+  ASSERT_EQ(t.moves.size(), 2U);
+  EXPECT_EQ(t.moves[0].lane, EventLane::up);
+  EXPECT_EQ(t.moves[0].bytes, page);
+  EXPECT_EQ(t.moves[1].lane, EventLane::down);
+  ASSERT_EQ(t.waits.size(), 1U);
+  EXPECT_EQ(t.waits[0].cause, WaitCause::up_optimizer);
+  EXPECT_TRUE(t.memory.empty());
+  std::int64_t on_device = 0;
+  for (const TimelineChange& change : t.device) on_device += change.time_ns <= 100'000 ? change.bytes : 0;
+  EXPECT_EQ(on_device, 2 * page);
+  EXPECT_EQ(t.device_bytes, 3 * page);
+  const std::vector<PhaseUse> phases = phase_table(t);
+  for (const PhaseUse& row : phases) EXPECT_EQ(row.disk_busy_seconds + row.read_bytes + row.write_bytes, 0);
+  EXPECT_NEAR(phases[0].link_busy_seconds, 40e-6, 1e-12);
+  EXPECT_NEAR(phases[0].up_bytes + phases[1].up_bytes, page, 1e-6);
+  EXPECT_THAT(sentences_of(t, phases).back(), HasSubstr("mostly for optimizer state to come up to the device"));
 }
 
 TEST(StepTimeline, AStepWithoutItsEndIsShownWhenThereIsNoOther) {
@@ -236,7 +278,7 @@ void write_run(const std::filesystem::path& folder) {
   recorder.step_begin();
   recorder.plan_begin({1, 0, 1}, 1);
   recorder.op_begin({1, 0, 1}, 0, 0);
-  recorder.stay_begin(EventSource::disk, EventLane::read, {1, 0, 1}, 1, 1, page);
+  recorder.stay_begin(EventLane::read, {1, 0, 1}, 1, 1, page, 1);
   recorder.move_submit({1, 0, 1}, 1, EventLane::read, 1, page, 0, 1);
   recorder.op_end({1, 0, 1}, 0, 0);
   recorder.wait_begin({1, 0, 1}, 2, EventLane::read, 0, 1);

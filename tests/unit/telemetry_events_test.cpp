@@ -39,7 +39,7 @@ TEST(Events, EveryValueOfTheListHasAName) {
     EXPECT_FALSE(names.contains("unknown"));
     EXPECT_EQ(name_of(static_cast<decltype(last)>(count)), "unknown");
   };
-  check(EventSource::background, event_source_count);
+  check(EventSource::copy_down, event_source_count);
   check(EventLane::update, event_lane_count);
   check(EventKind::counter, event_kind_count);
   check(RunPhase::save, run_phase_count);

@@ -25,6 +25,7 @@ Event event_of(EventKind kind, std::uint16_t run, std::int32_t instr, std::int64
   event.plan = 0;
   event.instr = instr;
   event.subject = 0;
+  event.other = 0;
   event.value = value;
   return event;
 }
@@ -44,6 +45,33 @@ TEST(MemoryByTag, ForgetsRunsWhoseCommitIsNeverToldOf) {
     EXPECT_EQ(memory.used_bytes(), 0);
     EXPECT_EQ(memory.runs_under_way(), 0) << "run " << run;
   }
+}
+
+// A copy up gives the bundle pages of the device beside those it has in the host; a copy down takes them away.
+TEST(MemoryByTag, ABundleMayBeInBothMemories) {
+  Catalog catalog = committing();
+  catalog.device_bytes = 500;
+  CatalogPlan& plan = catalog.plans.front();
+  plan.stays = {{0, 100, true, true, EventMemory::host}, {0, 100, false, false, EventMemory::device}};
+  plan.instrs = {{EventLane::up, 0, {1, 0}}, {EventLane::compute, 0, {1}}, {EventLane::down, 0, {1, 0}}};
+  MemoryByTag memory(catalog);
+  const auto used = [&](EventMemory where) { return memory.used_bytes(where); };
+  memory.take(event_of(EventKind::plan_begin, 1, -1, 0));
+  EXPECT_EQ(used(EventMemory::host), 100);
+  EXPECT_EQ(used(EventMemory::device), 0);
+  Event begins = event_of(EventKind::stay_begin, 1, 0, 100);
+  begins.other = 1;
+  memory.take(begins);
+  EXPECT_EQ(used(EventMemory::host), 100);
+  EXPECT_EQ(used(EventMemory::device), 100);
+  EXPECT_EQ(memory.bytes(EventMemory::device)[static_cast<std::size_t>(MemoryTag::unused)], 400);
+  memory.take(event_of(EventKind::move_complete, 1, 0, 0));
+  memory.take(event_of(EventKind::op_end, 1, 1, 0));
+  EXPECT_EQ(used(EventMemory::device), 100);
+  memory.take(event_of(EventKind::move_complete, 1, 2, 0));
+  EXPECT_EQ(used(EventMemory::device), 0);
+  EXPECT_EQ(used(EventMemory::host), 100) << "it stays";
+  EXPECT_EQ(memory.runs_under_way(), 0);
 }
 
 }  // namespace

@@ -57,6 +57,18 @@ TEST(LiveView, SaysWhatAPersonWantsToKnow) {
   EXPECT_THAT(lines, Contains(HasSubstr("last commit: step 118, 12 s ago")));
 }
 
+TEST(LiveView, HasLinesOfTheirOwnForADeviceAndItsLink) {
+  ViewState state = busy();
+  EXPECT_THAT(view_of(state, {100, 40}), testing::Not(Contains(HasSubstr("device"))));
+  state.run.device_bytes = 300 * one_mib;
+  state.live.device_memory_bytes = {0, 0, 0, 250 * one_mib, 50 * one_mib};
+  state.live.up_bytes_per_second = 8e9;
+  state.live.down_bytes_per_second = 2e9;
+  const std::vector<std::string> lines = view_of(state, {100, 40});
+  EXPECT_THAT(lines, Contains(HasSubstr("device 300 MiB: activations 250 MiB, unused 50 MiB")));
+  EXPECT_THAT(lines, Contains(HasSubstr("link   up 8000 MB/s, down 2000 MB/s")));
+}
+
 TEST(LiveView, NamesWhatItWaitsFor) {
   ViewState state = busy();
   state.live.waits_for = "the read of model.norm.weight (4 KiB)";

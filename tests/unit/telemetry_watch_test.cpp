@@ -90,7 +90,7 @@ TEST(RunWatch, TellsHowTheStepGoes) {
   run.watch.begin(RunPhase::train);
   run.watch.step_begins(4, 10);
   run.watch.recorder()->plan_begin({4, 0, 1}, 1);
-  run.watch.recorder()->stay_begin(EventSource::disk, EventLane::read, {4, 0, 1}, 1, 0, 8192);
+  run.watch.recorder()->stay_begin(EventLane::read, {4, 0, 1}, 1, 0, 8192, 0);
   run.watch.recorder()->move_submit({4, 0, 1}, 1, EventLane::read, 0, 8192, 0, 1);
   run.watch.recorder()->move_complete({4, 0, 1}, 1, EventLane::read, 0, 8192, 0, 0);
   run.watch.recorder()->op_begin({4, 0, 1}, 0, 0);

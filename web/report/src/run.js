@@ -78,14 +78,18 @@ function runCharts(run) {
   const s = run.steps;
   const group = byStep(run);
   const charts = [lossChart(run, group), speedChart(run, group)];
+  const device = s.up_bytes.some((moved) => moved !== null);
   if (run.totals.with_totals > 0) {
+    const causes = device ? DATA.causes : DATA.causes.slice(0, DISK_CAUSES);
     charts.push(stackedCurves(group, s.step, "Where the time of a step goes", "Seconds of each phase by step, stacked",
       PHASES.map((name) => capital(name === "other" ? "host" : name)), PHASE_COLOURS, s.phase_seconds));
-    charts.push(stackedCurves(group, s.step, "Waiting for the disk, by cause", "Seconds waited in each step by cause, stacked",
-      DATA.causes.map((name) => capital(CAUSE_WORDS[name])), DATA.causes.map((name) => `cause-${name}`), s.wait_seconds));
+    charts.push(stackedCurves(group, s.step, device ? "Waiting for disk and link, by cause" : "Waiting for the disk, by cause",
+      "Seconds waited in each step by cause, stacked", causes.map((name) => capital(CAUSE_WORDS[name])),
+      causes.map((name) => `cause-${name}`), s.wait_seconds.slice(0, causes.length)));
   }
-  charts.push(curves(group, s.step, "Moved in a step", "Bytes read from and written to the disk in each step",
-    [line("Read", "link-read", s.read_bytes, bytes), line("Written", "link-write", s.write_bytes, bytes)],
+  const moved = [line("Read", "link-read", s.read_bytes, bytes), line("Written", "link-write", s.write_bytes, bytes)];
+  if (device) moved.push(line("Copied up", "link-up", s.up_bytes, bytes), line("Copied down", "link-down", s.down_bytes, bytes));
+  charts.push(curves(group, s.step, "Moved in a step", "Bytes over the links in each step", moved,
     [{ scale: "y", values: (u, splits) => splits.map((v) => (v === 0 ? "0" : mark(bytes(v)))), size: 72, incrs: BINARY }]));
   return { group, charts };
 }

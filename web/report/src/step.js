@@ -4,12 +4,16 @@ const PHASES = DATA.phases;
 const PHASE_COLOURS = PHASES.map((name) => `phase-${name}`);
 const TAG_NAMES = DATA.tags.slice(0, TAGS);
 const TAG_COLOURS = TAG_NAMES.map((name) => `tag-${name}`);
-const LINK_COLOURS = ["link-read", "link-write"];
+const DISK_CAUSES = 5; // the first; the others are of a device
+const LINKS = [["Disk read", "link-read"], ["Disk write", "link-write"], ["Copy up", "link-up"], ["Copy down", "link-down"]];
 
 const CAUSE_WORDS = {
   read_weights: "weights to be read", read_optimizer: "optimizer state to be read",
   read_gradients: "gradients to be read", read_activations: "activations to be read",
   write: "writes, to make room",
+  up_weights: "weights to come up to the device", up_optimizer: "optimizer state to come up to the device",
+  up_gradients: "gradients to come up to the device", up_activations: "activations to come up to the device",
+  down: "copies down, to make room on the device",
 };
 
 class StepView {
@@ -22,7 +26,7 @@ class StepView {
   }
 
   node() {
-    const charts = [this.lanes(), this.traffic(), this.memory(), this.disk()].filter(Boolean);
+    const charts = [this.lanes(), this.traffic(), this.device(), this.memory(), this.disk()].filter(Boolean);
     return el("div", {}, this.toolbar(), this.legend(), charts.map((chart) => chart.node));
   }
 
@@ -60,13 +64,13 @@ class StepView {
     return { count, centres: Array.from({ length: count }, (none, i) => min + (i + 0.5) * step) };
   }
 
-  // Four rows: computing, its waits, and the two links.
+  // A row each: computing, its waits, and each direction of the disk and of the link to a device.
   lanes() {
-    const rows = ["compute", "waits", "read", "write"];
+    const rows = ["compute", "waits", "read", "write", "up", "down"].slice(0, 2 + this.data.links);
     return new Chart({
       group: this.group, title: `What happened in step ${count(this.timeline.step)}`, height: 190, x: this.x(), series: [
         { label: "", width: 0, value: () => "" }],
-      label: "Rows over time: what is computed by phase, where computing waits for the disk, what is read from and written to the disk. The table of phases below has the numbers.",
+      label: "Rows over time: what is computed by phase, where computing waits, what is read from and written to the disk, and what is copied to and from a device. The table of phases below has the numbers.",
       hint: "Point at a moment to read what was under way.",
       readout: (time) => this.data.at(Math.max(0, Math.min(time, this.timeline.us))),
       axes: [{ scale: "y", range: () => [0, rows.length], values: (u, splits) => splits.map(() => ""), grid: false, size: 72 }],
@@ -124,9 +128,10 @@ class StepView {
   traffic() {
     const link = (label, name) => ({ label, colour: name, width: 1.2, fill: 0.35, paths: uPlot.paths.stepped, value: (i, v) => rate(v) });
     return new Chart({
-      group: this.group, title: "Traffic of the links to the disk", height: 200, x: this.x(),
-      label: "Bytes a second read from and written to the disk, over the time of the step, with its phases",
-      series: [link("Disk read", "link-read"), link("Disk write", "link-write")].map((of) => ({ ...of, paths: () => uPlot.paths.stepped({ align: 1 }) })),
+      group: this.group, title: this.data.links > DISK_LINKS ? "Traffic of the disk and of the link to the device" : "Traffic of the links to the disk",
+      height: 200, x: this.x(),
+      label: "Bytes a second over each link, over the time of the step, with its phases",
+      series: LINKS.slice(0, this.data.links).map(([label, name]) => link(label, name)).map((of) => ({ ...of, paths: () => uPlot.paths.stepped({ align: 1 }) })),
       axes: [{ scale: "y", values: (u, splits) => splits.map((v) => (v === 0 ? "0" : mark(rate(v)))), size: 72 }],
       fill: (min, max, width) => {
         const { count, centres } = this.bins(min, max, width);
@@ -176,6 +181,12 @@ class StepView {
       "Bytes in memory by tensor class over the time of the step", this.timeline.memory, this.timeline.arena_bytes);
   }
 
+  device() {
+    if (this.data.links === DISK_LINKS) return null;
+    return this.stacked(`On the device: ${bytes(this.timeline.device_bytes)} of pages, by what is on them`,
+      "Bytes on the device by tensor class over the time of the step", this.timeline.device, this.timeline.device_bytes);
+  }
+
   disk() {
     if (!this.timeline.disk.some((change) => change[CHANGE.bytes] > 0)) return null;
     return this.stacked("On the disk alone", "Bytes that are on the disk and not in memory, by tensor class, over the time of the step",
@@ -201,7 +212,7 @@ function waitedFor(row) {
 
 function phaseTable(timeline) {
   return table(`Phases of step ${count(timeline.step)}: who waits, and when the disk is idle`,
-    ["Phase", "Time", "Waits for the disk", "Disk busy", "Disk idle", "Read", "Written", "Waits mostly for"],
+    ["Phase", "Time", timeline.device_bytes > 0 ? "Waits" : "Waits for the disk", "Disk busy", "Disk idle", "Read", "Written", "Waits mostly for"],
     phaseRows(timeline), "phases");
 }
 

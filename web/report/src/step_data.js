@@ -5,11 +5,13 @@ const WAIT = { begin: 0, end: 1, cause: 2, phase: 3, layer: 4, what: 5 };
 const MOVE = { begin: 0, end: 1, link: 2, tag: 3, layer: 4, bytes: 5, bundle: 6, submit: 7 };
 const CHANGE = { at: 0, layer: 1, tag: 2, bytes: 3 };
 const TAGS = 4; // those that take memory
+const DISK_LINKS = 2; // read and write; then up and down, of a device
 
 class StepData {
   constructor(timeline) {
     this.timeline = timeline;
     this.layer = null; // all of them
+    this.links = timeline.device_bytes > 0 ? 2 * DISK_LINKS : DISK_LINKS;
     const layers = new Set();
     for (const op of timeline.ops) layers.add(op[OPS.layer]);
     for (const move of timeline.moves) layers.add(move[MOVE.layer]);
@@ -23,7 +25,7 @@ class StepData {
   // Bytes a second by link in `count` bins.
   traffic(min, max, count) {
     const width = (max - min) / count;
-    const links = [new Float64Array(count), new Float64Array(count)];
+    const links = Array.from({ length: this.links }, () => new Float64Array(count));
     for (const move of this.timeline.moves) {
       const begin = move[MOVE.submit];
       const end = move[MOVE.end];
@@ -83,14 +85,14 @@ class StepData {
     else if (op) parts.push(`computing ${op[OPS.what]}`);
     else parts.push("no op computes");
     const moves = within(timeline.moves);
-    for (const [link, verb] of [[0, "reads"], [1, "writes"]]) {
+    for (const [link, verb] of [[0, "the disk reads"], [1, "the disk writes"], [2, "the link copies up"], [3, "the link copies down"]]) {
       const move = moves.find((of) => of[MOVE.link] === link);
       if (move) {
-        parts.push(`the disk ${verb} ${timeline.bundles[move[MOVE.bundle]] || "?"} (${bytes(move[MOVE.bytes])} in ` +
+        parts.push(`${verb} ${timeline.bundles[move[MOVE.bundle]] || "?"} (${bytes(move[MOVE.bytes])} in ` +
           `${seconds((move[MOVE.end] - move[MOVE.begin]) / 1e6)})`);
       }
     }
-    if (moves.length === 0) parts.push("the disk is idle");
+    if (!moves.some((of) => of[MOVE.link] < DISK_LINKS)) parts.push("the disk is idle");
     return `${seconds(time / 1e6)}: ${parts.join("; ")}.`;
   }
 }
