@@ -29,9 +29,9 @@ inline const OpSpec update_spec = [] {
 
 class RandomPrograms {
  public:
-  // With `updates_apart` updates share no segment with other ops, and read an output that is made before. `keeps`: there
-  // is state that no commit holds too. The step makes it, next() uses it up and makes it anew, flush() uses it up;
-  // nothing reads it after that, and look() does not know of it.
+  // With `updates_apart` updates share no segment with other ops, and read an output that is made before. `keeps`:
+  // there is state that no commit holds too. The step makes it, next() uses it up and makes it anew, flush() uses it
+  // up; nothing reads it after that, and look() does not know of it.
   explicit RandomPrograms(std::uint64_t seed, bool updates_apart = false, bool keeps = false)
       : random_(seed), updates_apart_(updates_apart) {
     plain_tensors_ = between(3, 8);

@@ -256,10 +256,7 @@ void Executor::await_updates(const Following& following, RunReport& report) {
   const auto lane = static_cast<std::size_t>(LaneId::update);
   LaneClock clock{};
   clock[lane] = following.base[lane] + std::ssize(following.waits->plan().lanes[lane]);
-  if (reached(clock)) return;
-  const auto start = SteadyClock::now();
-  wait_in_lane(clock);
-  report.stalled_seconds += seconds_since(start);
+  wait_until(following, following.waits->plan().lanes[static_cast<std::size_t>(LaneId::compute)].back(), clock, report);
 }
 
 void Executor::begin_stay(const Following& following, InstrId instr, StayId id) {
@@ -296,7 +293,10 @@ LaneClock Executor::done() const {
 }
 
 void Executor::wait_for(const Following& following, InstrId id, RunReport& report) {
-  const LaneClock clock = following.wait_of(id);
+  wait_until(following, id, following.wait_of(id), report);
+}
+
+void Executor::wait_until(const Following& following, InstrId id, const LaneClock& clock, RunReport& report) {
   if (reached(clock)) {
     if (lanes_->failed.load()) throw_failure();
     return;

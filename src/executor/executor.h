@@ -132,6 +132,7 @@ class Executor {
   void begin_stay(const Following& following, InstrId instr, StayId id);
   bool reached(const LaneClock& clock) const;
   void wait_for(const Following& following, InstrId id, RunReport& report);
+  void wait_until(const Following& following, InstrId id, const LaneClock& clock, RunReport& report);
   LaneClock done() const;
   void throw_failure();
   void fail(std::exception_ptr failure);

@@ -133,7 +133,8 @@ struct Plan {
   MemoryId memory_of(LaneId lane) const {
     return lane == LaneId::compute && device_pages > 0 ? MemoryId::device : MemoryId::host;
   }
-  std::int64_t compute_pages() const { return device_pages > 0 ? device_pages : pages; }  // of the compute lane's memory
+  // Of the memory that the compute lane uses.
+  std::int64_t compute_pages() const { return device_pages > 0 ? device_pages : pages; }
 };
 
 // By state bundle: whether what is below the device when this plan begins is neither read by it nor left by it to be

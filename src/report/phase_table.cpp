@@ -154,6 +154,7 @@ std::string words_of(WaitCause cause) {
     case WaitCause::up_gradients: return "gradients to come up to the device";
     case WaitCause::up_activations: return "activations to come up to the device";
     case WaitCause::down: return "copies down to make room on the device";
+    case WaitCause::update: return "updates on the host";
   }
   return "the disk";
 }

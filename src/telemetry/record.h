@@ -18,7 +18,7 @@ constexpr std::size_t step_phase_count = 5;
 std::string_view name_of(StepPhase phase);
 
 // What computing waited for: the read of a kind of bundle, or writes (for their pages, or for a slot); with a device,
-// also the copy up of a kind of bundle, or copies down. They add up to stall_seconds.
+// also the copy up of a kind of bundle, copies down, or updates on the host. They add up to stall_seconds.
 enum class WaitCause : std::uint8_t {
   read_weights,
   read_optimizer,
@@ -30,8 +30,9 @@ enum class WaitCause : std::uint8_t {
   up_gradients,
   up_activations,
   down,
+  update,
 };
-constexpr std::size_t wait_cause_count = 10;
+constexpr std::size_t wait_cause_count = 11;
 constexpr std::size_t disk_wait_cause_count = 5;  // the first: there are no others without a device
 std::string_view name_of(WaitCause cause);
 

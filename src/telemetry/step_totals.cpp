@@ -20,6 +20,7 @@ double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 WaitCause cause_of(const Catalog& catalog, const Event& wait) {
   if (wait.lane == EventLane::down) return WaitCause::down;
+  if (wait.lane == EventLane::update) return WaitCause::update;
   const CatalogBundle* bundle = catalog.bundle(wait.subject);
   const bool comes_in = wait.lane == EventLane::read || wait.lane == EventLane::up;
   if (!comes_in || bundle == nullptr) return WaitCause::write;

@@ -13,7 +13,7 @@ const CAUSE_WORDS = {
   write: "writes, to make room",
   up_weights: "weights to come up to the device", up_optimizer: "optimizer state to come up to the device",
   up_gradients: "gradients to come up to the device", up_activations: "activations to come up to the device",
-  down: "copies down, to make room on the device",
+  down: "copies down, to make room on the device", update: "updates on the host",
 };
 
 class StepView {
