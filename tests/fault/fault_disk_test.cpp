@@ -309,7 +309,7 @@ TEST_P(FaultRequests, CompletionsInAnotherOrderChangeNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Engines, FaultRequests,
                          testing::Values(Engine{"uring", true}, Engine{"threads", false},
-                                         Engine{"device", true, 50, true}),
+                                         Engine{"device", true, 30, true}),
                          [](const testing::TestParamInfo<Engine>& test) { return test.param.name; });
 
 }  // namespace
