@@ -15,6 +15,16 @@
 namespace spillway {
 namespace {
 
+Residents residents_at(const Plan& plan, const Boundary& boundary, MemoryId memory) {
+  Residents residents;
+  for (std::size_t i = 0; i < boundary.stays.size(); ++i) {
+    const Stay& stay = plan.stays[index_of(boundary.stays[i])];
+    if (stay.memory == memory) residents.push_back({stay.bundle, boundary.dirty[i]});
+  }
+  std::sort(residents.begin(), residents.end(), [](const Held& a, const Held& b) { return a.bundle < b.bundle; });
+  return residents;
+}
+
 class Planner {
  public:
   Planner(const Layout& layout, std::int32_t program, std::int64_t pages, const Uses& uses, const VictimPolicy& policy,
@@ -23,12 +33,13 @@ class Planner {
         program_(layout.programs[static_cast<std::size_t>(program)]),
         uses_(uses),
         policy_(policy),
+        visit_pages_(visit_pages(layout)),
         plan_(empty_plan(program, pages)),
         memory_(layout, uses, policy, pinned, schedule_, plan_) {}
 
-  // Without `exit`, reads for the start of the next step are issued at the end of this one, and the boundary is
-  // whatever that leaves in memory.
-  Plan make(const Residents& entry, const Residents* exit, const PlanRequest& request) {
+  // Once. Without `exit`, reads for the start of the next step are issued at the end of this one, and the boundary is
+  // whatever that leaves in memory. Returns what the plan holds at its exit.
+  Residents make(const Residents& entry, const Residents* exit, const PlanRequest& request) {
     commits_ = request.commits;
     lanes_ = request.lanes;
     enter(entry);
@@ -49,6 +60,11 @@ class Planner {
     make_room_at_boundary();
     if (commits_) commit();
     leave();
+    return residents_at(plan_, plan_.exit, MemoryId::host);
+  }
+
+  // The plan that was made. Apart, since most of those that only let a boundary settle are not wanted.
+  Plan finish() {
     schedule_.finish(plan_, layout_);
     count_slots();
     return std::move(plan_);
@@ -147,7 +163,7 @@ class Planner {
       if (j == never_used || (next_step && !exit_[index_of(bundle)])) continue;
       if (memory_.has(bundle) || uses_.next_is_below(bundle, now_ - 1)) continue;
       std::int64_t reserve = uses_.pages_to_create(now_, j);
-      if (next_step) reserve = std::max(reserve, visit_pages(layout_));
+      if (next_step) reserve = std::max(reserve, visit_pages_);
       if (policy_.lookahead_segments() > 0 && make_room(layout_.pages_of(bundle) + reserve, j)) {
         read(bundle);
       } else {
@@ -179,7 +195,7 @@ class Planner {
   bool read_for(std::int32_t s, std::int32_t j) {
     const bool next_step = j >= segments();
     std::int64_t reserve = uses_.pages_to_create(s, j);
-    if (next_step) reserve = std::max(reserve, visit_pages(layout_));
+    if (next_step) reserve = std::max(reserve, visit_pages_);
     for (const Use& use : uses(j % segments())) {
       if (use.below || use.creates || memory_.has(use.bundle) || (next_step && !is_state(use.bundle))) continue;
       if (uses_.changes_below(use.bundle, s, j)) continue;  // it is brought back then
@@ -279,7 +295,7 @@ class Planner {
 
   // Saving and loading bring any state bundles into memory between steps.
   void make_room_at_boundary() {
-    while (memory_.free_pages() < visit_pages(layout_)) evict(memory_.victim(-1));
+    while (memory_.free_pages() < visit_pages_) evict(memory_.victim(-1));
   }
 
   // What the step did not change, and found in memory newer than on disk, is still to be written.
@@ -309,6 +325,7 @@ class Planner {
   const ProgramLayout& program_;
   const Uses& uses_;
   const VictimPolicy& policy_;
+  const std::int64_t visit_pages_;
   Schedule schedule_;
   Plan plan_;
   Residency memory_;
@@ -323,16 +340,6 @@ class Planner {
   InstrId newest_run_ = InstrId::none;
   std::int32_t ahead_ = 0;  // reads for all segments before it are issued
 };
-
-Residents residents_at(const Plan& plan, const Boundary& boundary, MemoryId memory) {
-  Residents residents;
-  for (std::size_t i = 0; i < boundary.stays.size(); ++i) {
-    const Stay& stay = plan.stays[index_of(boundary.stays[i])];
-    if (stay.memory == memory) residents.push_back({stay.bundle, boundary.dirty[i]});
-  }
-  std::sort(residents.begin(), residents.end(), [](const Held& a, const Held& b) { return a.bundle < b.bundle; });
-  return residents;
-}
 
 }  // namespace
 
@@ -351,7 +358,9 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
   const Uses uses(layout, program);
   const std::unique_ptr<VictimPolicy> policy = make_policy(request.policy, layout, program, pages, uses);
   const auto plan_with = [&](const Residents& entry, const Residents* exit) {
-    return Planner(layout, program, pages, uses, *policy, request.pinned).make(entry, exit, request);
+    Planner planner(layout, program, pages, uses, *policy, request.pinned);
+    planner.make(entry, exit, request);
+    return planner.finish();
   };
   if (request.entry != nullptr) {
     return plan_with(*request.entry, request.exit != nullptr ? request.exit : request.entry);
@@ -366,10 +375,10 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
     if (!dead[static_cast<std::size_t>(b)]) boundary.push_back({static_cast<BundleId>(b), true});
   }
   for (int i = 0; i < attempts; ++i) {
-    Plan plan = plan_with(boundary, nullptr);
-    Residents next = residents_at(plan, plan.exit, MemoryId::host);
+    Planner planner(layout, program, pages, uses, *policy, request.pinned);
+    Residents next = planner.make(boundary, nullptr, request);
     std::erase_if(next, [&](const Held& held) { return dead[index_of(held.bundle)]; });
-    if (next == boundary) return plan;
+    if (next == boundary) return planner.finish();
     boundary = std::move(next);
   }
   return plan_with(boundary, &boundary);
