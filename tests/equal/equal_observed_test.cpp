@@ -242,9 +242,10 @@ TEST_F(Observed, TheTraceIsStrictAndHasTheBytesOfTheMetrics) {
 // The kernel counts what goes past the page cache, where the file system lets us.
 TEST_F(Observed, TheKernelCountsTheSameBytes) {
   const auto config = nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-    "vocab_size": 500, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "vocab_size": 500, "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
-  golden::write_model(scratch_ / "larger", config, "");  // so that the events themselves weigh nothing
+  golden::write_model(scratch_ / "larger", config,
+                      "");  // so that what files and small slots are rounded up to weighs nothing
   options_.model = (scratch_ / "larger").string();
   options_.page_size_bytes = 65536;
   options_.save_steps = -1;
