@@ -244,12 +244,12 @@ TEST_F(Observed, TheKernelCountsTheSameBytes) {
   const auto config = nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
     "vocab_size": 500, "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
-  golden::write_model(scratch_ / "larger", config,
-                      "");  // so that what files and small slots are rounded up to weighs nothing
+  // So that what files and small slots are rounded up to weighs nothing.
+  golden::write_model(scratch_ / "larger", config, "");
   options_.model = (scratch_ / "larger").string();
   options_.page_size_bytes = 65536;
   options_.save_steps = -1;
-  options_.deferred_layers = 0;  // what completes the last step would be no step's
+  options_.clip_mode = "after";  // what completes a last step that is deferred is no step's
   options_.memory_bytes = std::int64_t{1} << 40;
   options_.memory_bytes = run_plan(options_).min_memory_bytes;
   RecordingObserver observer;
