@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "machine/machine.h"
+#include "plan/layout_uses.h"
 #include "program/spec.h"
 
 namespace spillway {
@@ -40,12 +41,6 @@ struct Class {
   std::int32_t last_op = -1;
 };
 
-template <typename Visit>
-void for_each_value(const Operand& operand, const Visit& visit) {
-  if (!operand.exists()) return;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(operand.count); ++i) visit(index_of(operand.first) + i);
-}
-
 bool in_pages(const Value& value) { return value.kind != ValueKind::input && value.kind != ValueKind::output; }
 
 class LayoutMaker {
@@ -67,15 +62,13 @@ class LayoutMaker {
     make_state_bundles();
     for (std::size_t p = 0; p < programs_.size(); ++p) make_local_bundles(static_cast<std::int32_t>(p));
     for (std::size_t p = 0; p < programs_.size(); ++p) place_values(p);
-    for (std::size_t p = 0; p < programs_.size(); ++p) note_uses(p);
-    for (std::size_t p = 0; p < programs_.size(); ++p) note_output_makers(p);
-    for (std::size_t p = 0; p < programs_.size(); ++p) note_lives_of_state(p);
     for (std::int32_t s = 0; s < state_storages_; ++s) {
       const Place& place = storage_places_[static_cast<std::size_t>(s)];
       layout_.piece_places.push_back(place);
       const bool committed = state_.tensor(state_.piece(static_cast<PieceId>(s)).tensor).committed;
       if (committed) layout_.bundles[index_of(place.bundle)].committed = true;
     }
+    for (std::size_t p = 0; p < programs_.size(); ++p) note_uses(*programs_[p], state_, layout_, p);
     layout_.page_bytes = page_bytes;
     assign_addresses();
     return std::move(layout_);
@@ -353,109 +346,6 @@ class LayoutMaker {
                      "value %{} does not lie next to the one before it", v);
       end_bytes += programs_[p]->values[v].type.bytes();
     });
-  }
-
-  void note_uses(std::size_t p) {
-    ProgramLayout& layout = layout_.programs[p];
-    const Program& program = *programs_[p];
-    layout.uses.resize(static_cast<std::size_t>(layout.segments.count()));
-    std::vector<std::pair<std::int32_t, std::size_t>> seen(layout_.bundles.size(), {-1, 0});  // last segment, use
-    for (std::int32_t s = 0; s < layout.segments.count(); ++s) {
-      auto& uses = layout.uses[static_cast<std::size_t>(s)];
-      const auto begin = layout.segments.begin[static_cast<std::size_t>(s)];
-      for (std::int32_t i = begin; i < layout.segments.begin[static_cast<std::size_t>(s) + 1]; ++i) {
-        const Op& op = program.ops[static_cast<std::size_t>(i)];
-        for (const auto* operands : {&op.reads, &op.writes}) {
-          for (const Operand& operand : *operands) {
-            for_each_value(operand, [&](std::size_t v) {
-              const BundleId bundle = layout.places[v].bundle;
-              if (bundle == BundleId::none) return;
-              auto& [segment, at] = seen[index_of(bundle)];
-              if (segment != s) {
-                const bool creates = segment < 0 && !layout_.bundles[index_of(bundle)].state;
-                at = uses.size();
-                uses.push_back({bundle, i, i, creates, false, false});
-                segment = s;
-              }
-              uses[at].last_op = i;
-              if (operands == &op.writes) uses[at].writes = true;
-            });
-          }
-        }
-      }
-    }
-    for (std::size_t b = static_cast<std::size_t>(layout_.state_bundles); b < seen.size(); ++b) {
-      const auto& [segment, at] = seen[b];
-      if (segment >= 0) layout.uses[static_cast<std::size_t>(segment)][at].ends = true;
-    }
-  }
-
-  void note_output_makers(std::size_t p) {
-    const Program& program = *programs_[p];
-    std::vector<OpId> makers(program.values.size(), OpId::none);
-    for (std::size_t i = 0; i < program.ops.size(); ++i) {
-      OpId last = OpId::none;
-      for (const Operand& read : program.ops[i].reads) {
-        for_each_value(read, [&](std::size_t v) { last = std::max(last, makers[v]); });
-      }
-      layout_.programs[p].output_makers.push_back(last);
-      for (const Operand& write : program.ops[i].writes) {
-        for_each_value(write, [&](std::size_t v) {
-          if (program.values[v].kind == ValueKind::output) makers[v] = static_cast<OpId>(i);
-        });
-      }
-    }
-  }
-
-  // Backward over the segments: a piece is needed from where it is written, or from the beginning, until its last read.
-  void note_lives_of_state(std::size_t p) {
-    const Program& program = *programs_[p];
-    ProgramLayout& layout = layout_.programs[p];
-    std::vector<bool> needed = needed_after(program);
-    std::vector<std::int32_t> count(static_cast<std::size_t>(layout_.state_bundles), 0);  // pieces needed, by bundle
-    const auto bundle_of = [&](std::size_t piece) { return index_of(storage_places_[piece].bundle); };
-    const auto set = [&](std::size_t v, bool now) {
-      if (program.values[v].piece == PieceId::none) return;
-      const std::size_t piece = index_of(program.values[v].piece);
-      if (needed[piece] != now) count[bundle_of(piece)] += now ? 1 : -1;
-      needed[piece] = now;
-    };
-    for (std::size_t piece = 0; piece < needed.size(); ++piece) count[bundle_of(piece)] += needed[piece] ? 1 : 0;
-    const auto dead = [&] {
-      std::vector<bool> none;
-      for (const std::int32_t pieces : count) none.push_back(pieces == 0);
-      return none;
-    };
-    layout.dead_on_exit = dead();
-    for (std::int32_t s = layout.segments.count() - 1; s >= 0; --s) {
-      auto& uses = layout.uses[static_cast<std::size_t>(s)];
-      for (Use& use : uses) {
-        if (layout_.bundles[index_of(use.bundle)].state) use.ends = count[index_of(use.bundle)] == 0;
-      }
-      for (std::int32_t i = layout.segments.begin[static_cast<std::size_t>(s) + 1] - 1;
-           i >= layout.segments.begin[static_cast<std::size_t>(s)]; --i) {
-        const Op& op = program.ops[static_cast<std::size_t>(i)];
-        for (const Operand& write : op.writes) for_each_value(write, [&](std::size_t v) { set(v, false); });
-        for (const Operand& read : op.reads) for_each_value(read, [&](std::size_t v) { set(v, true); });
-      }
-      for (Use& use : uses) {
-        if (layout_.bundles[index_of(use.bundle)].state) use.creates = count[index_of(use.bundle)] == 0;
-      }
-    }
-    layout.dead_on_entry = dead();
-  }
-
-  // By piece: what a Program leaves is needed, unless it says otherwise or no commit holds it and it is not touched.
-  std::vector<bool> needed_after(const Program& program) const {
-    std::vector<bool> needed(state_.pieces().size());
-    for (std::size_t piece = 0; piece < needed.size(); ++piece) {
-      needed[piece] = state_.tensor(state_.pieces()[piece].tensor).committed;
-    }
-    for (const Value& value : program.values) {
-      if (value.piece != PieceId::none) needed[index_of(value.piece)] = true;
-    }
-    for (const PieceId piece : program.consumed) needed[index_of(piece)] = false;
-    return needed;
   }
 
   void assign_addresses() {

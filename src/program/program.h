@@ -56,6 +56,13 @@ struct Operand {
   bool operator==(const Operand&) const = default;
 };
 
+// With the place in Program::values of each value, in order; none where the operand does not exist.
+template <typename Visit>
+void for_each_value(const Operand& operand, const Visit& visit) {
+  if (!operand.exists()) return;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(operand.count); ++i) visit(index_of(operand.first) + i);
+}
+
 // Integers and reals by name, in the order they were given. Part of what a kernel is chosen by, so nothing that changes
 // from step to step may be an attribute.
 class Attrs {

@@ -13,13 +13,6 @@ namespace {
 
 constexpr std::string_view attention_part = "attention";
 
-template <typename Function>
-void for_each_value(const Operand& operand, const Function& function) {
-  for (std::size_t i = 0; operand.exists() && i < static_cast<std::size_t>(operand.count); ++i) {
-    function(index_of(operand.first) + i);
-  }
-}
-
 class Recomputer {
  public:
   Recomputer(Program& program, const Recompute& what) : program_(program), what_(what) {}
