@@ -6,7 +6,7 @@ static_assert(static_cast<int>(EventLane::compute) == static_cast<int>(LaneId::c
 static_assert(static_cast<int>(EventLane::read) == static_cast<int>(LaneId::read));
 static_assert(static_cast<int>(EventLane::write) == static_cast<int>(LaneId::write));
 
-EventLane RunEvents::lane_of(LaneId lane) {
+EventLane lane_of(LaneId lane) {
   if (lane == LaneId::up) return EventLane::up;
   if (lane == LaneId::update) return EventLane::update;
   return lane == LaneId::down ? EventLane::down : static_cast<EventLane>(lane);

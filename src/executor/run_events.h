@@ -11,6 +11,8 @@
 
 namespace spillway {
 
+EventLane lane_of(LaneId lane);
+
 // Calls about ops, waits and runs come from the compute thread; those about moves from the disk thread or, of copies,
 // from the thread of their direction, or from the caller's while nothing is under way there.
 class RunEvents {
@@ -70,7 +72,6 @@ class RunEvents {
 
  private:
   static std::int32_t number_of(InstrId id) { return static_cast<std::int32_t>(id); }
-  static EventLane lane_of(LaneId lane);
   static std::uint8_t disk_of(int disk) { return disk < 0 ? no_disk : static_cast<std::uint8_t>(disk); }
   std::int64_t bytes_of(BundleId bundle) const { return layout_.bundles[index_of(bundle)].bytes; }
   RunTag tag_of(const Following& run) const;

@@ -202,8 +202,8 @@ UpdateRecorder::Result UpdateRecorder::finish() {
                     [&](const Piece& piece) { return model_.state().tensor(piece.tensor).trainable; }));
   const auto chosen_pieces = static_cast<std::size_t>(std::count(chosen_.begin(), chosen_.end(), true));
   const std::size_t left_pieces = leaves_updates() ? chosen_pieces : 0;
-  const std::size_t updated_pieces = trainable_pieces - (way_ == UpdateWay::keep ? left_pieces : 0);
-  SPILLWAY_CHECK(updated_pieces_ == updated_pieces && left_pieces_ == left_pieces,
+  const std::size_t due_pieces = trainable_pieces - (way_ == UpdateWay::keep ? left_pieces : 0);
+  SPILLWAY_CHECK(updated_pieces_ == due_pieces && left_pieces_ == left_pieces,
                  "{} of {} pieces are updated, {} left for later", updated_pieces_, trainable_pieces, left_pieces_);
   return {clip.norm, clip.factor, std::move(kept_)};
 }

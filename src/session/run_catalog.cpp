@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "executor/run_events.h"
 #include "formats/atomic_file.h"
 
 namespace spillway {
@@ -60,14 +61,6 @@ std::vector<CatalogOp> ops_of(const Program& program, Catalog& catalog) {
   }
   return ops;
 }
-
-EventLane lane_of(LaneId lane) {
-  if (lane == LaneId::up) return EventLane::up;
-  if (lane == LaneId::update) return EventLane::update;
-  return lane == LaneId::down ? EventLane::down : static_cast<EventLane>(lane);
-}
-static_assert(static_cast<int>(EventLane::read) == static_cast<int>(LaneId::read));
-static_assert(static_cast<int>(EventLane::write) == static_cast<int>(LaneId::write));
 
 BundleId bundle_of(const Plan& plan, const Instr& instr) {
   return instr.stays.empty() ? BundleId::none : plan.stays[index_of(instr.stays.front())].bundle;

@@ -85,47 +85,18 @@ EventRecorder EventRecorder::over(std::byte* memory) {
 
 void EventRecorder::step_end(double loss) { host(EventKind::step_end, -1, std::bit_cast<std::int64_t>(loss)); }
 
-void EventRecorder::move_submit(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
-                                std::uint8_t disk, std::int32_t under_way) {
+void EventRecorder::moved(EventKind kind, RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle,
+                          std::int64_t bytes, std::uint8_t disk, std::int32_t other) {
   write(source_of(lane), {.time_ns = monotonic_ns(),
                           .value = bytes,
                           .step = run.step,
                           .instr = instr,
                           .subject = bundle,
-                          .other = under_way,
-                          .kind = EventKind::move_submit,
+                          .other = other,
+                          .kind = kind,
                           .lane = lane,
                           .plan = run.plan,
                           .disk = disk,
-                          .run = run.run});
-}
-
-void EventRecorder::move_complete(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle,
-                                  std::int64_t bytes, std::uint8_t disk, std::int64_t number) {
-  write(source_of(lane), {.time_ns = monotonic_ns(),
-                          .value = bytes,
-                          .step = run.step,
-                          .instr = instr,
-                          .subject = bundle,
-                          .other = static_cast<std::int32_t>(number),
-                          .kind = EventKind::move_complete,
-                          .lane = lane,
-                          .plan = run.plan,
-                          .disk = disk,
-                          .run = run.run});
-}
-
-void EventRecorder::stay_begin(EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle, std::int64_t bytes,
-                               std::int32_t stay) {
-  write(source_of(lane), {.time_ns = monotonic_ns(),
-                          .value = bytes,
-                          .step = run.step,
-                          .instr = instr,
-                          .subject = bundle,
-                          .other = stay,
-                          .kind = EventKind::stay_begin,
-                          .lane = lane,
-                          .plan = run.plan,
                           .run = run.run});
 }
 

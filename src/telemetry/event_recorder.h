@@ -61,11 +61,17 @@ class EventRecorder {
     wait_event(EventKind::wait_end, run, instr, lane, number, bundle);
   }
   void move_submit(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
-                   std::uint8_t disk, std::int32_t under_way);
+                   std::uint8_t disk, std::int32_t under_way) {
+    moved(EventKind::move_submit, run, instr, lane, bundle, bytes, disk, under_way);
+  }
   void move_complete(RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
-                     std::uint8_t disk, std::int64_t number);
+                     std::uint8_t disk, std::int64_t number) {
+    moved(EventKind::move_complete, run, instr, lane, bundle, bytes, disk, static_cast<std::int32_t>(number));
+  }
   void stay_begin(EventLane lane, RunTag run, std::int32_t instr, std::int32_t bundle, std::int64_t bytes,
-                  std::int32_t stay);
+                  std::int32_t stay) {
+    moved(EventKind::stay_begin, run, instr, lane, bundle, bytes, no_disk, stay);
+  }
 
   void commit(EventSource source, std::int32_t step, CommitStage stage, std::int64_t bytes);
   void note(EventSource source, std::int32_t step, NoteKind kind, std::int64_t value);
@@ -86,6 +92,8 @@ class EventRecorder {
   }
   void log(const Event& event) const;
 
+  void moved(EventKind kind, RunTag run, std::int32_t instr, EventLane lane, std::int32_t bundle, std::int64_t bytes,
+             std::uint8_t disk, std::int32_t other);
   void host(EventKind kind, std::int32_t subject, std::int64_t value) {
     write(EventSource::compute,
           {.time_ns = monotonic_ns(), .value = value, .step = step_, .subject = subject, .kind = kind});
