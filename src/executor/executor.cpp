@@ -94,6 +94,11 @@ std::string Executor::describe_io() const {
   return slots_ ? fmt::format("{}; {}", io_->describe(), slots_->describe()) : "nothing is spilled";
 }
 
+std::string Executor::describe_pages() const {
+  return fmt::format("{} of pages, {} of it in huge pages", format_bytes(pool_->pool_bytes()),
+                     format_bytes(pool_->huge_bytes()));
+}
+
 // --- One run ---
 
 RunReport Executor::run(const Plan& plan) {

@@ -7,8 +7,8 @@
 // to its rates.
 //
 // Plans follow each other as a stream: a run returns when its ops are done, on both processors, with moves of its tail
-// still under way, and
-// the next plan's instructions queue behind them in each lane. What the next plan waits for of them is in plan/trail.h.
+// still under way, and the next plan's instructions queue behind them in each lane. What the next plan waits for of them
+// is in plan/trail.h.
 //
 // Everything large is reserved by the constructor; running a plan allocates nothing large.
 #pragma once
@@ -116,8 +116,8 @@ class Executor {
   SlotSnapshot snapshot() const;
 
   std::string describe_io() const;
+  std::string describe_pages() const;
   std::string describe_device() const;  // empty without one
-  const HostPagePool& pool() const { return *pool_; }
 
  private:
   struct Lanes;

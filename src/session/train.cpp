@@ -213,6 +213,7 @@ class TrainingRun {
     watch_.describe(catalog_of(setup_));
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
     device_bytes_ = plan(0).device_pages * layout.page_bytes;
+    observer().note(executor_->describe_pages());
     observer().note(executor_->describe_io());
     if (const std::string device = executor_->describe_device(); !device.empty()) observer().note(device);
     observer().note("products: " + matmul_numeric_key());

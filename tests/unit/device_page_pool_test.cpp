@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -51,6 +53,21 @@ TEST(DevicePagePool, PagesAreResidentAndZeroAtFirst) {
     EXPECT_TRUE(std::all_of(data, data + pool.page_bytes(), [](std::byte b) { return b == std::byte{0}; }));
   }
   EXPECT_LE(pool.huge_bytes(), pool.pool_bytes());
+}
+
+// Whether the kernel gives any is its affair; what it gave is not broken up by moving.
+TEST(DevicePagePool, HugePagesStayHugeWhereTheyAreAttached) {
+  std::string allowed;
+  std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), allowed);
+  if (allowed.empty() || allowed.find("[never]") != std::string::npos) GTEST_SKIP() << "the kernel gives no huge pages";
+  HostPagePool pool({.page_bytes = 2 * mib, .page_count = 24, .address_bytes = 64 * mib});
+  const std::int64_t given = pool.huge_bytes();
+  if (given == 0) GTEST_SKIP() << "the kernel has no huge pages free";
+  for (std::int64_t page = 0; page < pool.page_count(); ++page)
+    pool.attach(page_of(page), (31 - page) * pool.page_bytes());
+  EXPECT_EQ(pool.huge_bytes(), given);
+  const HostPagePool small({.page_bytes = 2 * mib, .page_count = 24, .address_bytes = 64 * mib, .huge_pages = false});
+  EXPECT_EQ(small.huge_bytes(), 0);
 }
 
 class DevicePagePoolSizes : public testing::TestWithParam<std::int64_t> {};
