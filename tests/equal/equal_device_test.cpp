@@ -40,6 +40,22 @@ class OnADevice : public SameBits, public testing::Test {
     return options;
   }
 
+  void commit_each_step() {
+    options_.save_steps = 1;
+    options_.max_steps = 4;
+    options_.eval_steps = 0;
+    options_.lr_scheduler_type = "constant";
+  }
+
+  // Two steps with the first options, the rest with the others, in a folder of this name.
+  Outcome in_two_parts(TrainOptions first, TrainOptions then, const std::string& name) {
+    first.output_dir = then.output_dir = (scratch_ / name).string();
+    RunControl control;
+    StopAfter observer(control, 2);
+    run_train(first, observer, &control);
+    return run(then);
+  }
+
   void expect_same_over_host_budgets(const Outcome& expected) {
     for (const double share : {0.0, 0.4, 1.0}) {
       TrainOptions options = with_device(share);
@@ -136,21 +152,14 @@ TEST_F(OnADevice, TheSameBitsWhereverUpdatesRunDuringBackward) {
 
 // The split may change where a run goes on.
 TEST_F(OnADevice, ResumesWithAnotherSplit) {
-  options_.save_steps = 1;
-  options_.max_steps = 4;
-  options_.eval_steps = 0;
-  options_.lr_scheduler_type = "constant";
+  commit_each_step();
   const Outcome expected = run(options_);
   TrainOptions first = with_device(0.3);
   first.update_on = "cpu";
   first.memory_bytes = run_plan(first).min_memory_bytes;
   TrainOptions then = first;
   then.update_on = "2";
-  first.output_dir = then.output_dir = (scratch_ / "split").string();
-  RunControl control;
-  StopAfter observer(control, 2);
-  run_train(first, observer, &control);
-  EXPECT_EQ(run(then).weights, expected.weights);
+  EXPECT_EQ(in_two_parts(first, then, "split").weights, expected.weights);
 }
 
 // A link so slow that there is reason to choose, and nothing on disk.
@@ -168,21 +177,12 @@ TEST_F(OnADevice, TheSameBitsWhateverIsChosenForASlowLink) {
 
 // A run that stops on a device goes on without one, and the other way round.
 TEST_F(OnADevice, ResumesWithAndWithoutADevice) {
-  options_.save_steps = 1;
-  options_.max_steps = 4;
-  options_.eval_steps = 0;
-  options_.lr_scheduler_type = "constant";
+  commit_each_step();
   const Outcome expected = run(options_);
-  for (const bool first : {true, false}) {
-    TrainOptions on = with_device(0.3);
-    on.memory_bytes = run_plan(on).min_memory_bytes;
-    TrainOptions off = options_;
-    on.output_dir = off.output_dir = (scratch_ / (first ? "on" : "off")).string();
-    RunControl control;
-    StopAfter observer(control, 2);
-    run_train(first ? on : off, observer, &control);
-    EXPECT_EQ(run(first ? off : on).weights, expected.weights) << (first ? "began on a device" : "ended on one");
-  }
+  TrainOptions device = with_device(0.3);
+  device.memory_bytes = run_plan(device).min_memory_bytes;
+  EXPECT_EQ(in_two_parts(device, options_, "began").weights, expected.weights);
+  EXPECT_EQ(in_two_parts(options_, device, "ended").weights, expected.weights);
 }
 
 TEST_F(OnADevice, TooSmallADeviceIsRefusedBeforeAnythingIsWritten) {
