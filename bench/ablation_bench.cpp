@@ -2,7 +2,7 @@
 // measured, and bytes. "plain" is our policy by layer with nothing recomputed, to tell what choosing adds; the others
 // are worked through like it. Each round goes through all of them.
 //   ablation_bench [policies=auto,plain,everything-on-disk,lru,lifetime] [shares=0.12,0.25,0.5] [preset=gpt2-124m]
-//     [micro_batches=4] [rounds=5] [steps=3] [clip=0] [dtype=auto] [dir=bench-data]
+//     [micro_batches=4] [tokens=1024] [rounds=5] [steps=3] [clip=0] [dtype=auto] [dir=bench-data]
 #include <cstdio>
 #include <filesystem>
 #include <string>

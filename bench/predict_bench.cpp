@@ -1,12 +1,12 @@
 // How well a step is foretold: over models, batches and budgets, the time, the bytes and the memory of a run against
 // what the simulator says (a) from the op and move times of that same run, (b) before the run, from the machine's
-// rates. A canary of products and one of the disk stand before and after every run; rounds in which either drifts by
-// more than 5% are thrown out, and counted. With probe=1 rates are measured before each run anew; with probe=0 they are
-// what the cache has, after the first round from the runs before.
-//   predict_bench [settings=model:micro_batches:share,…] [rounds=2] [steps=4] [clip=0] [tokens=512] [probe=1]
-//     [detail=0] [dir=bench-data]
-// With detail=N the N instructions at which a replayed step departs most from the
-// measured one, and what ops took by kind.
+// rates. A canary of products and one of the disk stand before and after every run; rounds in which one drifts by more
+// than 5% are thrown out, and counted. The disk's is that of a run which moves bytes. With probe=1 rates are measured
+// before each run anew; with probe=0 they are what the cache has, after the first round from the runs before.
+//   predict_bench [settings=model:micro_batches:share,…] [rounds=2] [wanted=ROUNDS] [steps=4] [clip=0] [tokens=512]
+//     [probe=1] [detail=0] [dir=bench-data]
+// A setting of which `wanted` rounds count is left out of the rounds that follow. With detail=N the N instructions at
+// which a replayed step departs most from the measured one, and what ops took by kind.
 #include <unistd.h>
 
 #include <algorithm>
@@ -183,12 +183,12 @@ struct Canary {
 };
 
 Canary canary_of(const std::filesystem::path& dir) {
-  return {product_rate_bf16(static_cast<int>(std::thread::hardware_concurrency())),
-          disk_mixed_bandwidth(dir, 512 * mib)};
+  return {product_rate_bf16(static_cast<int>(std::thread::hardware_concurrency())), disk_mixed_bandwidth(dir, 2 * gib)};
 }
 
-double drift_of(const Canary& a, const Canary& b) {
-  return std::max(std::fabs(a.products / b.products - 1), std::fabs(a.disk / b.disk - 1));
+double drift_of(const Canary& a, const Canary& b, bool moves) {
+  const double products = std::fabs(a.products / b.products - 1);
+  return moves ? std::max(products, std::fabs(a.disk / b.disk - 1)) : products;
 }
 
 class Errors {
@@ -213,15 +213,20 @@ class Table {
                 "replay", "peak MiB", "planned", "peak", "bytes", "drift");
   }
 
+  // Rounds of a setting that were not thrown out.
+  std::int64_t counted(const Setting& setting) const {
+    return counted_.contains(setting.text) ? counted_.at(setting.text) : 0;
+  }
+
   void round(const Setting& setting) {
     const TrainOptions options = options_of(settings_, setting);
     const Canary start = canary_of(dir_);
     if (settings_.integer("probe", 1) != 0) run_probe(options);
     const PlanReport report = run_plan(options, true);
     const Outcome outcome = run_apart(settings_, setting);
-    const double drift = drift_of(start, canary_of(dir_));
-    const double before = report.prediction->step_seconds / outcome.seconds - 1;
     const auto bytes = static_cast<double>(report.disk_read_bytes_per_step + report.disk_write_bytes_per_step);
+    const double drift = drift_of(start, canary_of(dir_), bytes > 0);
+    const double before = report.prediction->step_seconds / outcome.seconds - 1;
     const auto planned = static_cast<double>(report.peak_memory_bytes);
     std::printf("%-22s %6ld %9.3f %9.3f %+7.1f%% %+7.1f%% %9.1f %9.1f %+6.1f%% %6s %5.1f%%%s\n", setting.text.c_str(),
                 static_cast<long>(options.memory_bytes / mib), outcome.seconds, report.prediction->step_seconds,
@@ -236,6 +241,7 @@ class Table {
     replayed_.add(outcome.replay_error);
     if (drift <= most_drift) {
       before_.add(before);
+      ++counted_[setting.text];
     } else {
       ++thrown_;
     }
@@ -254,6 +260,7 @@ class Table {
   int thrown_ = 0;
   int over_ = 0;
   int different_ = 0;
+  std::map<std::string, std::int64_t> counted_;
   Errors before_;
   Errors replayed_;
   Errors peaks_;
@@ -266,8 +273,11 @@ int bench(const Settings& settings) {
       "gpt2-124m:1:1,gpt2-124m:1:0.25,gpt2-124m:2:0.5,gpt2-124m:2:0.25,gpt2-124m:4:0.25,gpt2-124m:4:0.12,"
       "llama-30m:1:1,llama-30m:1:0.3,llama-30m:4:0.5,llama-30m:4:0.25,llama-30m:8:0.25,smollm2-135m:1:0.25,"
       "smollm2-135m:4:0.25"));
-  for (std::int64_t round = 0; round < settings.integer("rounds", 2); ++round) {
-    for (const Setting& setting : all) table.round(setting);
+  const std::int64_t rounds = settings.integer("rounds", 2);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    for (const Setting& setting : all) {
+      if (table.counted(setting) < settings.integer("wanted", rounds)) table.round(setting);
+    }
   }
   table.finish();
   return 0;

@@ -30,12 +30,11 @@ std::int64_t between(std::int64_t least, std::int64_t most, double share) {
   return least + static_cast<std::int64_t>(share * static_cast<double>(most - least));
 }
 
-std::vector<Setting> settings_of(const Settings& given, const TrainOptions& plain) {
+std::vector<Setting> settings_of(const Settings& given, const TrainOptions& plain, std::int64_t in_memory_bytes) {
   TrainOptions options = plain;
   options.device = "virtual";
   options.link_up = options.link_down = static_cast<std::int64_t>(given.real("link", 8e9));
-  options.device_memory_bytes = std::int64_t{1} << 40;
-  const std::int64_t whole = run_plan(options).peak_device_memory_bytes;
+  const std::int64_t whole = whole_device_bytes(options, in_memory_bytes);
   std::vector<Setting> all;
   for (const double device : shares_of(given.text("device", "0.1,0.25,0.5"))) {
     options.device_memory_bytes = static_cast<std::int64_t>(device * static_cast<double>(whole));
@@ -70,7 +69,7 @@ int bench(const Settings& given) {
   const TrainOptions options =
       random_training(given, given.text("dir", "bench-data"), given.text("preset", "gpt2-124m"));
   const std::int64_t in_memory_bytes = run_plan(options).in_memory_bytes;
-  std::vector<Setting> settings = settings_of(given, options);
+  std::vector<Setting> settings = settings_of(given, options, in_memory_bytes);
   std::vector<double> plain;
   for (std::int64_t round = given.integer("rounds", 3); round > 0; --round) {
     plain.push_back(run_steps(options, in_memory_bytes).tokens_per_second);

@@ -1,10 +1,10 @@
-// tokens/s of training from random weights under several budgets and ways of clipping against the same in memory,
-// alternated in one run, with the machine's own limits beside each round.
-//   train_bench [preset=gpt2-124m] [micro_batches=4] [settings=0.25,0.12] [rounds=5] [steps=3] [dtype=auto]
-//     [overlap=1] [dir=bench-data]
-// A setting is a share of the memory in which nothing moves, then max_grad_norm, clip_mode and deferred_layers, as far
-// as they are not the defaults: 0.25, 0.25:1e9:speculative, 0.25:1e-3:deferred, 0.25:0:auto:6. All are compared with
-// training in memory without clipping.
+// tokens/s of training from random weights under several budgets and options against the same in memory, alternated in
+// one run, with the machine's own limits beside each round.
+//   train_bench [preset=gpt2-124m] [micro_batches=4] [tokens=1024] [settings=0.25,0.12] [rounds=5] [steps=3]
+//     [dtype=auto] [dir=bench-data]
+// A setting is a share of the memory in which nothing moves, and options of `spillway train` where they are not the
+// defaults: 0.25, 0.25+max_grad_norm=1e9+clip_mode=speculative, 0.25+recompute=none+overlap_steps=false. All are
+// compared with training in memory without clipping.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "limits.h"
+#include "session/options.h"
 #include "training_runs.h"
 
 namespace spillway::bench {
@@ -28,16 +30,24 @@ struct Tried {
   std::vector<double> disk_uses;
 };
 
+// "order=layer": as on the command line.
+void set_option(TrainOptions& options, const std::string& text) {
+  const std::string key = text.substr(0, text.find('='));
+  const std::vector<Option> rows = options_of(options);
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const Option& option) { return option.key == key; });
+  if (row == rows.end()) throw UserError("settings: train has no option '{}'", key);
+  const std::string value = text.substr(std::min(text.size(), key.size() + 1));
+  spillway::set_option(*row, {&value, 1}, key);
+}
+
 std::vector<Tried> tried_of(const Settings& settings, const TrainOptions& options, std::int64_t in_memory_bytes) {
   std::vector<Tried> all;
   for (const std::string& text : items(settings.text("settings", "0.25,0.12"))) {
-    const std::vector<std::string> parts = items(text, ':');
+    const std::vector<std::string> parts = items(text, '+');
     Tried tried{text, options, {}, {}, {}, {}};
     tried.options.memory_bytes =
         static_cast<std::int64_t>(std::stod(parts.at(0)) * static_cast<double>(in_memory_bytes));
-    if (parts.size() > 1) tried.options.max_grad_norm = std::stod(parts[1]);
-    if (parts.size() > 2) tried.options.clip_mode = parts[2];
-    if (parts.size() > 3) tried.options.deferred_layers = std::stoll(parts[3]);
+    for (std::size_t i = 1; i < parts.size(); ++i) set_option(tried.options, parts[i]);
     all.push_back(std::move(tried));
   }
   return all;
@@ -72,7 +82,7 @@ int bench(const Settings& settings) {
     std::printf("round %ld: matrix %.3g, product %.3g FLOP/s; memory %.3g, disk %.3g B/s\n", static_cast<long>(round),
                 limits.matrix, limits.product, limits.memory, limits.disk);
     const double wide = run_steps(options, plan.in_memory_bytes).tokens_per_second;
-    std::printf("  %-26s %10.1f tokens/s\n", "in memory", wide);
+    std::printf("  %-50s %10.1f tokens/s\n", "in memory", wide);
     wide_rates.push_back(wide);
     matrix_rates.push_back(limits.matrix);
     for (Tried& tried : all) {
@@ -82,7 +92,7 @@ int bench(const Settings& settings) {
       tried.ratios.push_back(rates.tokens_per_second / wide);
       tried.shares.push_back(bound_seconds * rates.tokens_per_second / tokens);
       tried.disk_uses.push_back(rates.disk_bytes * rates.tokens_per_second / tokens);
-      std::printf("  %-26s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B a step, %.3g B/s\n",
+      std::printf("  %-50s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B a step, %.3g B/s\n",
                   tried.text.c_str(), tried.rates.back(), tried.ratios.back(), tried.shares.back(), rates.disk_bytes,
                   tried.disk_uses.back());
       std::fflush(stdout);
@@ -91,7 +101,7 @@ int bench(const Settings& settings) {
   std::printf("medians: in memory %.1f tokens/s, %.0f%% of the matrix rate by 6 x parameters\n", median(wide_rates),
               100 * median(wide_rates) * 6.0 * static_cast<double>(plan.parameters) / median(matrix_rates));
   for (const Tried& tried : all) {
-    std::printf("  %-26s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B/s, budget %s\n",
+    std::printf("  %-50s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B/s, budget %s\n",
                 tried.text.c_str(), median(tried.rates), median(tried.ratios), median(tried.shares),
                 median(tried.disk_uses), format_bytes(tried.options.memory_bytes).c_str());
   }

@@ -26,29 +26,30 @@ void write_tokens(const std::filesystem::path& path) {
   }
 }
 
+InitOptions llama(std::int64_t hidden_size, std::int64_t intermediate_size, std::int64_t layers, std::int64_t heads) {
+  InitOptions init;
+  init.arch = "llama";
+  init.hidden_size = hidden_size;
+  init.intermediate_size = intermediate_size;
+  init.num_hidden_layers = layers;
+  init.num_attention_heads = heads;
+  init.num_key_value_heads = heads / 2;
+  return init;
+}
+
 // A preset, or a llama shape of a size between them.
 InitOptions shape_of(const std::string& name) {
   InitOptions init;
-  init.tokenizer = "bytes";
   if (name == "llama-30m") {
-    init.arch = "llama";
-    init.hidden_size = 512;
-    init.intermediate_size = 1408;
-    init.num_hidden_layers = 8;
-    init.num_attention_heads = 8;
-    init.num_key_value_heads = 4;
-  } else if (name == "llama-0.3b") {  // 316 M parameters, the head tied
-    init.arch = "llama";
+    init = llama(512, 1408, 8, 8);
+  } else if (name == "llama-0.3b") {  // 316 M parameters
+    init = llama(1024, 2816, 24, 16);
     init.vocab_size = 32000;
-    init.hidden_size = 1024;
-    init.intermediate_size = 2816;
-    init.num_hidden_layers = 24;
-    init.num_attention_heads = 16;
-    init.num_key_value_heads = 8;
     init.tie_word_embeddings = "true";
   } else {
     init.preset = name;
   }
+  init.tokenizer = "bytes";
   return init;
 }
 
@@ -94,15 +95,21 @@ TrainOptions random_training(const Settings& settings, const std::filesystem::pa
   options.output_dir = (dir / "out").string();
   options.spill_dir = {dir.string()};
   options.dtype = settings.text("dtype", "auto");
-  options.max_seq_len = 1024;
+  options.max_seq_len = settings.integer("tokens", 1024);
   options.per_device_train_batch_size = 1;
   options.gradient_accumulation_steps = settings.integer("micro_batches", 4);
   options.max_steps = settings.integer("steps", 3);
   options.max_grad_norm = settings.real("clip", 0);
   options.save_steps = settings.integer("save_steps", -1);  // checkpoint_bench has the cost of commits
-  options.overlap_steps = settings.integer("overlap", 1) != 0;
   options.clip_mode = settings.text("clip_mode", "auto");
   return options;
+}
+
+std::int64_t whole_device_bytes(TrainOptions options, std::int64_t in_memory_bytes) {
+  options.memory_bytes = in_memory_bytes;
+  options.device_memory_bytes = in_memory_bytes;
+  options.update_on = "device";
+  return run_plan(options).peak_device_memory_bytes;
 }
 
 StepRates run_steps(TrainOptions options, std::int64_t memory_bytes) {

@@ -40,7 +40,7 @@ class Settings {
 };
 
 // Options of runs of `model`, a preset, llama-30m or llama-0.3b, whose folder and tokens are made in `dir` if need be.
-// One sequence of 1,024 tokens a micro-batch; settings micro_batches, steps, clip and dtype.
+// One sequence a micro-batch; settings tokens, micro_batches, steps, clip and dtype.
 TrainOptions random_training(const Settings& settings, const std::filesystem::path& dir, const std::string& model);
 
 struct StepRates {
@@ -49,6 +49,9 @@ struct StepRates {
   double step_seconds = 0;       // median
   double update_seconds = 0;     // median of what is neither forward nor backward
 };
+
+// Memory of a virtual device in which a whole step of these options lies, which without one takes `in_memory_bytes`.
+std::int64_t whole_device_bytes(TrainOptions options, std::int64_t in_memory_bytes);
 
 StepRates run_steps(TrainOptions options, std::int64_t memory_bytes);
 

@@ -40,10 +40,9 @@ std::vector<Setting> settings_of(const Settings& given, const TrainOptions& plai
   options.link_up = options.link_down = static_cast<std::int64_t>(scale * given.real("link", 55e9));
   options.update_rate_cpu = scale * given.real("host", 1.5e9);
   options.update_rate_device = scale * given.real("device", 25e9);
-  options.device_memory_bytes = std::int64_t{1} << 40;
-  options.update_on = "device";
-  const auto whole = static_cast<double>(run_plan(options).peak_device_memory_bytes);
-  options.device_memory_bytes = static_cast<std::int64_t>(given.real("device_memory", 0.3) * whole);
+  const std::int64_t whole = whole_device_bytes(options, run_plan(plain).in_memory_bytes);
+  options.device_memory_bytes =
+      static_cast<std::int64_t>(given.real("device_memory", 0.3) * static_cast<double>(whole));
   std::vector<Setting> all;
   std::stringstream list(given.text("settings", "cpu,device,2,auto"));
   for (std::string update_on; std::getline(list, update_on, ',');) {
