@@ -148,12 +148,18 @@ std::string words_of(WaitCause cause) {
     case WaitCause::read_optimizer: return "optimizer state to be read";
     case WaitCause::read_gradients: return "gradients to be read";
     case WaitCause::read_activations: return "activations to be read";
-    case WaitCause::write: return "writes to make room";
+    case WaitCause::write_weights: return "weights to be written";
+    case WaitCause::write_optimizer: return "optimizer state to be written";
+    case WaitCause::write_gradients: return "gradients to be written";
+    case WaitCause::write_activations: return "activations to be written";
     case WaitCause::up_weights: return "weights to come up to the device";
     case WaitCause::up_optimizer: return "optimizer state to come up to the device";
     case WaitCause::up_gradients: return "gradients to come up to the device";
     case WaitCause::up_activations: return "activations to come up to the device";
-    case WaitCause::down: return "copies down to make room on the device";
+    case WaitCause::down_weights: return "weights to go down from the device";
+    case WaitCause::down_optimizer: return "optimizer state to go down from the device";
+    case WaitCause::down_gradients: return "gradients to go down from the device";
+    case WaitCause::down_activations: return "activations to go down from the device";
     case WaitCause::update: return "updates on the host";
   }
   return "the disk";

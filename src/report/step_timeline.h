@@ -34,7 +34,7 @@ struct TimelineBand {
 struct TimelineWait {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  WaitCause cause = WaitCause::write;
+  WaitCause cause = WaitCause::read_weights;
   StepPhase phase = StepPhase::other;  // of the op that waits
   std::int32_t layer = no_layer;       // likewise
   std::string what = {};               // "the read of model.layers.3.mlp.up_proj.weight (6.00 MiB)"

@@ -85,9 +85,9 @@ std::string_view name_of(StepPhase phase) {
 
 std::string_view name_of(WaitCause cause) {
   constexpr std::array<std::string_view, wait_cause_count> names{
-      "read_weights",   "read_optimizer", "read_gradients", "read_activations",
-      "write",          "up_weights",     "up_optimizer",   "up_gradients",
-      "up_activations", "down",           "update"};
+      "read_weights",    "read_optimizer",    "read_gradients", "read_activations", "write_weights", "write_optimizer",
+      "write_gradients", "write_activations", "up_weights",     "up_optimizer",     "up_gradients",  "up_activations",
+      "down_weights",    "down_optimizer",    "down_gradients", "down_activations", "update"};
   return names[static_cast<std::size_t>(cause)];
 }
 

@@ -17,23 +17,29 @@ enum class StepPhase : std::uint8_t { forward, head, backward, update, other };
 constexpr std::size_t step_phase_count = 5;
 std::string_view name_of(StepPhase phase);
 
-// What computing waited for: the read of a kind of bundle, or writes (for their pages, or for a slot); with a device,
-// also the copy up of a kind of bundle, copies down, or updates on the host. They add up to stall_seconds.
+// What computing waited for: the read or the write (for its pages, or for a slot) of a kind of bundle; with a device,
+// also its copy up or down, or updates on the host. Of each link by MemoryTag. They add up to stall_seconds.
 enum class WaitCause : std::uint8_t {
   read_weights,
   read_optimizer,
   read_gradients,
   read_activations,
-  write,
+  write_weights,
+  write_optimizer,
+  write_gradients,
+  write_activations,
   up_weights,
   up_optimizer,
   up_gradients,
   up_activations,
-  down,
+  down_weights,
+  down_optimizer,
+  down_gradients,
+  down_activations,
   update,
 };
-constexpr std::size_t wait_cause_count = 11;
-constexpr std::size_t disk_wait_cause_count = 5;  // the first: there are no others without a device
+constexpr std::size_t wait_cause_count = 17;
+constexpr std::size_t disk_wait_cause_count = 8;  // the first: there are no others without a device
 std::string_view name_of(WaitCause cause);
 
 // What a step's events add up to; see telemetry/step_totals.h.

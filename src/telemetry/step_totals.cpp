@@ -16,21 +16,24 @@ std::size_t phase_in_step(std::string_view name) {
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
+// The first of a link's causes, which are by MemoryTag.
+WaitCause weights_over(EventLane lane) {
+  switch (lane) {
+    case EventLane::read: return WaitCause::read_weights;
+    case EventLane::up: return WaitCause::up_weights;
+    case EventLane::down: return WaitCause::down_weights;
+    default: return WaitCause::write_weights;
+  }
+}
+
 }  // namespace
 
+// The bundle of a move that an older run of a plan left under way is not known: it counts as activations.
 WaitCause cause_of(const Catalog& catalog, const Event& wait) {
-  if (wait.lane == EventLane::down) return WaitCause::down;
   if (wait.lane == EventLane::update) return WaitCause::update;
   const CatalogBundle* bundle = catalog.bundle(wait.subject);
-  const bool comes_in = wait.lane == EventLane::read || wait.lane == EventLane::up;
-  if (!comes_in || bundle == nullptr) return WaitCause::write;
-  const bool up = wait.lane == EventLane::up;
-  switch (bundle->tag) {
-    case MemoryTag::weights: return up ? WaitCause::up_weights : WaitCause::read_weights;
-    case MemoryTag::optimizer: return up ? WaitCause::up_optimizer : WaitCause::read_optimizer;
-    case MemoryTag::gradients: return up ? WaitCause::up_gradients : WaitCause::read_gradients;
-    default: return up ? WaitCause::up_activations : WaitCause::read_activations;
-  }
+  const MemoryTag tag = bundle == nullptr ? MemoryTag::activations : std::min(bundle->tag, MemoryTag::activations);
+  return static_cast<WaitCause>(static_cast<std::size_t>(weights_over(wait.lane)) + static_cast<std::size_t>(tag));
 }
 
 void StepTotalsSink::take(std::span<const Event> events, std::uint64_t) {

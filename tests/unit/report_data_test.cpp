@@ -179,6 +179,25 @@ TEST(StepTimeline, CopiesAreOfTheLinkAndTheirPagesOfTheDevice) {
   EXPECT_THAT(sentences_of(t, phases).back(), HasSubstr("mostly for optimizer state to come up to the device"));
 }
 
+TEST(StepTimeline, AWaitIsPutDownToALinkAndToWhatMovesOverIt) {
+  const std::vector<std::pair<EventLane, std::string>> links{
+      {EventLane::read, "read"}, {EventLane::write, "write"}, {EventLane::up, "up"}, {EventLane::down, "down"}};
+  for (const auto& [lane, link] : links) {
+    for (const MemoryTag tag :
+         {MemoryTag::weights, MemoryTag::optimizer, MemoryTag::gradients, MemoryTag::activations}) {
+      FlightRecord record = small_record();
+      record.catalog.bundles[1].tag = tag;
+      for (Event& e : record.events) {
+        if (e.kind == EventKind::wait_begin || e.kind == EventKind::wait_end) e.lane = lane;
+      }
+      const StepTimeline t = timeline_of(record).value();
+      ASSERT_EQ(t.waits.size(), 1U);
+      EXPECT_EQ(name_of(t.waits[0].cause), fmt::format("{}_{}", link, name_of(tag)));
+      EXPECT_THAT(words_of(t.waits[0].cause), HasSubstr(std::string(name_of(tag))));
+    }
+  }
+}
+
 TEST(StepTimeline, AStepWithoutItsEndIsShownWhenThereIsNoOther) {
   FlightRecord record = small_record();
   record.events.resize(9);

@@ -96,6 +96,8 @@ TEST(RunGauges, TellsTheRunInThePublishedFormat) {
   EXPECT_EQ(samples["spillway_step_age_seconds"], 3);
   EXPECT_EQ(samples["spillway_disk_read_bytes_total{tag=\"optimizer\"}"], 4);
   EXPECT_EQ(samples["spillway_wait_seconds_total{cause=\"read_weights\"}"], 1);
+  EXPECT_EQ(samples["spillway_wait_seconds_total{cause=\"write_weights\"}"], 0.5);
+  EXPECT_FALSE(samples.contains("spillway_wait_seconds_total{cause=\"down_weights\"}")) << "there is no device";
   EXPECT_EQ(samples["spillway_stall_seconds_total"], 1.5);
   EXPECT_EQ(samples["spillway_memory_bytes{tag=\"unused\"}"], 9);
   EXPECT_EQ(samples["process_resident_memory_bytes"], 77);

@@ -56,7 +56,8 @@ TEST(Metrics, SaysWhereTimeBytesAndMemoryWent) {
   EXPECT_EQ(json["committed_step"], 7);
   EXPECT_EQ(json["phase_seconds"].dump(), R"({"backward":3,"forward":1,"head":2,"other":5,"update":4})");
   EXPECT_EQ(json["wait_seconds"]["read_weights"], 0.1);
-  EXPECT_EQ(json["wait_seconds"]["write"], 0.5);
+  EXPECT_EQ(json["wait_seconds"]["write_weights"], 0.5);
+  EXPECT_EQ(json["wait_seconds"].size(), disk_wait_cause_count) << "of a device there is nothing";
   EXPECT_EQ(json["read_bytes"].dump(), R"({"activations":4,"gradients":3,"optimizer":2,"weights":1})");
   EXPECT_EQ(json["write_bytes"]["weights"], 5);
   EXPECT_EQ(json["memory_bytes"]["unused"], 50);

@@ -4,16 +4,19 @@ const PHASES = DATA.phases;
 const PHASE_COLOURS = PHASES.map((name) => `phase-${name}`);
 const TAG_NAMES = DATA.tags.slice(0, TAGS);
 const TAG_COLOURS = TAG_NAMES.map((name) => `tag-${name}`);
-const DISK_CAUSES = 5; // the first; the others are of a device
+const DISK_CAUSES = 8; // the first; the others are of a device
 const LINKS = [["Disk read", "link-read"], ["Disk write", "link-write"], ["Copy up", "link-up"], ["Copy down", "link-down"]];
 
 const CAUSE_WORDS = {
   read_weights: "weights to be read", read_optimizer: "optimizer state to be read",
   read_gradients: "gradients to be read", read_activations: "activations to be read",
-  write: "writes, to make room",
+  write_weights: "weights to be written", write_optimizer: "optimizer state to be written",
+  write_gradients: "gradients to be written", write_activations: "activations to be written",
   up_weights: "weights to come up to the device", up_optimizer: "optimizer state to come up to the device",
   up_gradients: "gradients to come up to the device", up_activations: "activations to come up to the device",
-  down: "copies down, to make room on the device", update: "updates on the host",
+  down_weights: "weights to go down from the device", down_optimizer: "optimizer state to go down from the device",
+  down_gradients: "gradients to go down from the device", down_activations: "activations to go down from the device",
+  update: "updates on the host",
 };
 
 class StepView {

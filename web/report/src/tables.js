@@ -53,15 +53,21 @@ function moved(run) {
   const t = run.totals;
   if (!t.with_totals) return null;
   const n = t.with_totals;
-  const wait = (cause) => t.wait_seconds[DATA.causes.indexOf(cause)];
-  const most = Math.max(...t.wait_seconds, 1e-12);
-  const cell = (value) => (value > 0 ? meter(value / most, `${seconds(value / n)}, ${percent(value, t.seconds)}`, "waiting") : DASH);
-  const rows = TAG_NAMES.map((name, tag) => [el("span", {}, swatch(TAG_COLOURS[tag]), capital(name)),
-    bytes(t.read_bytes_by_tag[tag] / n), cell(wait(`read_${name}`)), bytes(t.write_bytes_by_tag[tag] / n), DASH]);
+  const device = run.steps.up_bytes.some((copied) => copied !== null);
   const sum = (list) => list.slice(0, TAGS).reduce((a, b) => a + b, 0);
-  rows.push(["All", bytes(sum(t.read_bytes_by_tag) / n), cell(t.wait_seconds.reduce((a, b) => a + b, 0) - wait("write")),
-    bytes(sum(t.write_bytes_by_tag) / n), cell(wait("write"))]);
-  return table("What moves and what is waited for, mean of a step", ["", "Read", "Waited for reads", "Written", "Waited for room"], rows, "moved");
+  const waits = (link) => TAG_NAMES.map((name) => t.wait_seconds[DATA.causes.indexOf(`${link}_${name}`)]);
+  const links = ["read", "write", ...(device ? ["up", "down"] : [])].map(waits);
+  const most = Math.max(...links.flat(), 1e-12);
+  const cell = (value) => (value > 0 ? meter(value / most, `${seconds(value / n)}, ${percent(value, t.seconds)}`, "waiting") : DASH);
+  const row = (heading, value) => {
+    const [read, written, ...copied] = links.map((of) => cell(value(of)));
+    return [heading, bytes(value(t.read_bytes_by_tag) / n), read, bytes(value(t.write_bytes_by_tag) / n), written, ...copied];
+  };
+  const rows = TAG_NAMES.map((name, tag) => row(el("span", {}, swatch(TAG_COLOURS[tag]), capital(name)), (of) => of[tag]));
+  rows.push(row("All", sum));
+  const head = ["", "Read", "Waited for reads", "Written", "Waited for writes"];
+  if (device) head.push("Waited for copies up", "Waited for copies down");
+  return table("What moves and what is waited for, mean of a step", head, rows, "moved");
 }
 
 const RATED_TERABYTES = 600; // as drives of 1 TB for personal computers usually are
