@@ -20,6 +20,7 @@ constexpr std::string_view clear_to_end_of_line = "\x1b[K";
 constexpr std::string_view clear_to_end_of_screen = "\x1b[J";
 constexpr std::chrono::milliseconds redraw_every{100};
 constexpr std::size_t most_losses = 64;
+constexpr double worth_saying_share = 0.01;  // of a step, that it waited
 
 // One write an update, so that nothing half-drawn is seen.
 void put(std::FILE* stream, std::string_view text) {
@@ -46,6 +47,19 @@ bool has_utf8() {
   return false;
 }
 
+// "  waited 0.31 s, most for read optimizer"; what for is known where events are recorded.
+std::string waited(const StepRecord& r) {
+  if (r.stall_seconds <= worth_saying_share * r.step_seconds) return {};
+  std::string text = r.stall_seconds < 0.1 ? fmt::format("  waited {:.1f} ms", r.stall_seconds * 1e3)
+                                           : fmt::format("  waited {:.2f} s", r.stall_seconds);
+  if (!r.totals) return text;
+  const auto& waits = r.totals->wait_seconds;
+  const auto most = std::max_element(waits.begin(), waits.end()) - waits.begin();
+  std::string cause(name_of(static_cast<WaitCause>(most)));
+  std::replace(cause.begin(), cause.end(), '_', ' ');
+  return text + ", most for " + cause;
+}
+
 }  // namespace
 
 std::string format_seconds(double seconds) {
@@ -68,6 +82,7 @@ std::string line_of(const StepRecord& r) {
     line += fmt::format("  link up {} down {}", format_bytes(r.link->up_bytes), format_bytes(r.link->down_bytes));
   if (r.host_updates + r.device_updates > 0)
     line += fmt::format("  updates {} host {} device", r.host_updates, r.device_updates);
+  line += waited(r);
   if (r.seconds_left) line += fmt::format("  {} left", format_seconds(*r.seconds_left));
   if (r.eval_loss) line += fmt::format("  eval loss {:.4f}", *r.eval_loss);
   return line;

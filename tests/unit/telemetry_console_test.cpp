@@ -49,6 +49,23 @@ TEST(Console, PlainOutputIsLinesWithoutControlSequences) {
   EXPECT_THAT(text, HasSubstr("wrote out"));
 }
 
+TEST(Console, ALineSaysHowLongAStepWaitedAndWhatForMostly) {
+  StepRecord r;
+  r.step_seconds = 4;
+  r.stall_seconds = 0.04;
+  EXPECT_THAT(line_of(r), Not(HasSubstr("waited"))) << "1% of a step is not worth a word";
+  r.stall_seconds = 0.51;
+  EXPECT_THAT(line_of(r), HasSubstr("  waited 0.51 s"));
+  EXPECT_THAT(line_of(r), Not(HasSubstr("most for"))) << "without events nobody knows";
+  StepTotals& totals = r.totals.emplace();
+  totals.wait_seconds[static_cast<std::size_t>(WaitCause::read_optimizer)] = 0.31;
+  totals.wait_seconds[static_cast<std::size_t>(WaitCause::write_weights)] = 0.2;
+  EXPECT_THAT(line_of(r), HasSubstr("  waited 0.51 s, most for read optimizer"));
+  r.step_seconds = 0.1;
+  r.stall_seconds = 0.0123;
+  EXPECT_THAT(line_of(r), HasSubstr("  waited 12.3 ms, "));
+}
+
 TEST(Console, LoggingStepsThinOutTheLines) {
   const std::string text = output_of({}, 10, 4);
   EXPECT_EQ(count(text, "\nstep "), 4);  // 1, 4, 8, 10
