@@ -126,7 +126,7 @@ StepRates run_steps(TrainOptions options, std::int64_t memory_bytes) {
     rates.push_back(step.tokens_per_second);
     seconds.push_back(step.step_seconds);
     double before = 0;
-    for (const StepPhase phase : {StepPhase::forward, StepPhase::head, StepPhase::backward}) {
+    for (const StepPhase phase : {StepPhase::forward, StepPhase::head, StepPhase::recompute, StepPhase::backward}) {
       before += step.totals ? step.totals->phase_seconds[static_cast<std::size_t>(phase)] : 0;
     }
     update_seconds.push_back(step.step_seconds - before);

@@ -75,7 +75,8 @@ std::string in_quotes(std::string_view text) {
 }
 
 std::string bands_of(const StepTimeline& t, double scale) {
-  constexpr std::array<const char*, step_phase_count> colours{"#cfe2f7", "#dcd6f5", "#fbe6c6", "#cdebd6", "#e9eaec"};
+  constexpr std::array<const char*, step_phase_count> colours{"#cfe2f7", "#dcd6f5", "#e9ebc4",
+                                                              "#fbe6c6", "#cdebd6", "#e9eaec"};
   std::string text = "unset object\n";
   for (const TimelineBand& band : t.bands) {
     text += fmt::format(

@@ -47,7 +47,7 @@ struct MemoryRow {
 };
 
 struct PhaseRow {
-  std::string phase = {};  // "forward", "head", "backward", "update"
+  std::string phase = {};  // "forward", "head", "recompute", "backward", "update"
   double compute_seconds = 0;
   double wait_seconds = 0;
 };

@@ -79,7 +79,8 @@ std::int64_t bytes_through(const std::filesystem::path& path, std::int64_t keep_
 }  // namespace
 
 std::string_view name_of(StepPhase phase) {
-  constexpr std::array<std::string_view, step_phase_count> names{"forward", "head", "backward", "update", "other"};
+  constexpr std::array<std::string_view, step_phase_count> names{"forward",  "head",   "recompute",
+                                                                 "backward", "update", "other"};
   return names[static_cast<std::size_t>(phase)];
 }
 

@@ -13,8 +13,8 @@ namespace spillway {
 
 // Where the time of a step goes. The time of a phase is from the first of its ops, or the wait for it, to the end of
 // the last, waits included; `other` is what the host does before and after. They add up to step_seconds.
-enum class StepPhase : std::uint8_t { forward, head, backward, update, other };
-constexpr std::size_t step_phase_count = 5;
+enum class StepPhase : std::uint8_t { forward, head, recompute, backward, update, other };
+constexpr std::size_t step_phase_count = 6;
 std::string_view name_of(StepPhase phase);
 
 // What computing waited for: the read or the write (for its pages, or for a slot) of a kind of bundle; with a device,

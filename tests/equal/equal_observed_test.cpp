@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "golden/model_folder.h"
@@ -82,6 +83,29 @@ TEST_F(Observed, TheSumsOfEachStepAgree) {
     moved += line["disk_read_bytes"].get<double>();
   }
   EXPECT_GT(moved, 0) << "at the smallest budget something moves";
+}
+
+TEST_F(Observed, TheTimeOfAStepIsInThePhasesThatWerePredicted) {
+  options_.machine = scratch_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e9}]})").string();
+  options_.clip_mode = "after";
+  options_.trace = "";
+  for (const std::string recompute : {"none", "block"}) {
+    options_.recompute = recompute;
+    options_.output_dir = (scratch_ / recompute).string();
+    options_.memory_bytes = std::int64_t{1} << 40;
+    const PlanReport roomy = run_plan(options_);
+    options_.memory_bytes = (roomy.min_memory_bytes + roomy.in_memory_bytes) / 2;
+    const PlanReport planned = run_plan(options_, true);
+    std::set<std::string> predicted;
+    for (const PhaseRow& row : planned.prediction.value().phases) predicted.insert(row.phase);
+    EXPECT_EQ(predicted.contains("recompute"), recompute == "block");
+    const StepTotals totals = run().back().totals.value();
+    for (const StepPhase phase :
+         {StepPhase::forward, StepPhase::head, StepPhase::recompute, StepPhase::backward, StepPhase::update}) {
+      const std::string name(name_of(phase));
+      EXPECT_EQ(totals.phase_seconds[static_cast<std::size_t>(phase)] > 0, predicted.contains(name)) << name;
+    }
+  }
 }
 
 // On the smallest device, above the smallest host.

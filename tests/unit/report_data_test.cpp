@@ -258,7 +258,7 @@ StepRecord some_record(std::int64_t step) {
   record.tokens_per_second = 128;
   record.eval_loss = 2.25;
   record.totals.emplace();
-  record.totals->phase_seconds = {0.1, 0.1, 0.2, 0.05, 0.05};
+  record.totals->phase_seconds = {0.1, 0.1, 0, 0.2, 0.05, 0.05};
   record.totals->memory_bytes = {1, 2, 3, 4, 5};
   return record;
 }

@@ -43,7 +43,7 @@ TEST(Metrics, SaysWhereTimeBytesAndMemoryWent) {
   r.clipped = true;
   r.committed_step = 7;
   StepTotals& totals = r.totals.emplace();
-  totals.phase_seconds = {1, 2, 3, 4, 5};
+  totals.phase_seconds = {1, 2, 3, 4, 5, 6};
   totals.wait_seconds = {0.1, 0.2, 0.3, 0.4, 0.5};
   totals.read_bytes = {1, 2, 3, 4, 0};
   totals.write_bytes = {5, 6, 7, 8, 0};
@@ -54,7 +54,7 @@ TEST(Metrics, SaysWhereTimeBytesAndMemoryWent) {
   EXPECT_EQ(json["clip"], "after");
   EXPECT_EQ(json["clipped"], true);
   EXPECT_EQ(json["committed_step"], 7);
-  EXPECT_EQ(json["phase_seconds"].dump(), R"({"backward":3,"forward":1,"head":2,"other":5,"update":4})");
+  EXPECT_EQ(json["phase_seconds"].dump(), R"({"backward":4,"forward":1,"head":2,"other":6,"recompute":3,"update":5})");
   EXPECT_EQ(json["wait_seconds"]["read_weights"], 0.1);
   EXPECT_EQ(json["wait_seconds"]["write_weights"], 0.5);
   EXPECT_EQ(json["wait_seconds"].size(), disk_wait_cause_count) << "of a device there is nothing";

@@ -42,7 +42,7 @@ function compareRows(runs) {
     row("Written in a step", (run) => each(run.totals.write_bytes, run), bytes, true),
     row("Loss at the end", (run) => run.totals.last_loss, plain),
     row("Evaluation loss", (run) => run.totals.eval_loss, plain),
-    ...PHASES.map((name, p) => row(`${capital(name === "other" ? "host" : name)}, each step`,
+    ...phasesOf(runs).map((p) => row(`${capital(PHASES[p] === "other" ? "host" : PHASES[p])}, each step`,
       (run) => (run.totals.with_totals ? run.totals.phase_seconds[p] / run.totals.with_totals : null), seconds, true)),
   ];
 }

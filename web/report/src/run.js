@@ -80,9 +80,11 @@ function runCharts(run) {
   const charts = [lossChart(run, group), speedChart(run, group)];
   const device = s.up_bytes.some((moved) => moved !== null);
   if (run.totals.with_totals > 0) {
+    const phases = phasesOf([run]);
     const causes = device ? DATA.causes : DATA.causes.slice(0, DISK_CAUSES);
     charts.push(stackedCurves(group, s.step, "Where the time of a step goes", "Seconds of each phase by step, stacked",
-      PHASES.map((name) => capital(name === "other" ? "host" : name)), PHASE_COLOURS, s.phase_seconds));
+      phases.map((p) => capital(PHASES[p] === "other" ? "host" : PHASES[p])), phases.map((p) => PHASE_COLOURS[p]),
+      phases.map((p) => s.phase_seconds[p])));
     charts.push(stackedCurves(group, s.step, device ? "Waiting for disk and link, by cause" : "Waiting for the disk, by cause",
       "Seconds waited in each step by cause, stacked", causes.map((name) => capital(CAUSE_WORDS[name])),
       causes.map((name) => `cause-${name}`), s.wait_seconds.slice(0, causes.length)));

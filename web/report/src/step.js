@@ -2,6 +2,8 @@
 
 const PHASES = DATA.phases;
 const PHASE_COLOURS = PHASES.map((name) => `phase-${name}`);
+// Those that took time in one of the runs, by number.
+const phasesOf = (runs) => [...PHASES.keys()].filter((p) => runs.some((run) => run.totals.phase_seconds[p] > 0));
 const TAG_NAMES = DATA.tags.slice(0, TAGS);
 const TAG_COLOURS = TAG_NAMES.map((name) => `tag-${name}`);
 const DISK_CAUSES = 8; // the first; the others are of a device

@@ -44,8 +44,8 @@ function breakdown(run) {
   const phases = t.phase_seconds;
   const all = phases.reduce((a, b) => a + b, 0);
   const most = Math.max(...phases);
-  return card("Where the time goes, mean of all steps", el("ul", { class: "bars" }, phases.map((value, p) =>
-    bar(PHASES[p] === "other" ? "host" : PHASES[p], value, most, `phase-${PHASES[p]}`, `${seconds(value / t.with_totals)}, ${percent(value, all)}`))));
+  return card("Where the time goes, mean of all steps", el("ul", { class: "bars" }, phasesOf([run]).map((p) =>
+    bar(PHASES[p] === "other" ? "host" : PHASES[p], phases[p], most, PHASE_COLOURS[p], `${seconds(phases[p] / t.with_totals)}, ${percent(phases[p], all)}`))));
 }
 
 // By tensor class and link.
