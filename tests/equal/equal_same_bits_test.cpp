@@ -43,6 +43,17 @@ class EachSameBits : public SameBits, public testing::TestWithParam<Case> {
     options_.dtype = GetParam().dtype;
     options_.moments = GetParam().moments;
   }
+
+  // Two spill directories, of which one gets twice the slots of the other.
+  TrainOptions on_two_disks(TrainOptions options) const {
+    for (const char* const name : {"disk", "disk 2"}) {
+      std::filesystem::create_directory(scratch_ / name);
+      options.spill_dir.push_back((scratch_ / name).string());
+    }
+    const char* const machine = R"({"disks": [{"read_bytes_per_second": 2e9}, {"read_bytes_per_second": 1e9}]})";
+    options.machine = scratch_.file("disks.json", machine).string();
+    return options;
+  }
 };
 
 TEST_P(EachSameBits, WhateverTheBudgetTheThreadsAndTheTiming) {
@@ -125,6 +136,11 @@ TEST_P(EachSameBits, InHostileSettings) {
   TrainOptions at_rest = tight;
   at_rest.overlap_steps = false;
   expect_same(at_rest, expected, "each step brought to rest");
+  TrainOptions two_disks = on_two_disks(small_requests);
+  two_disks.threads = 1;
+  two_disks.memory_bytes = run_plan(two_disks).min_memory_bytes;
+  expect_same(two_disks, expected, "two spill directories, requests of 4 KiB, one thread");
+  EXPECT_GT(disk_bytes_, 0);
   TrainOptions plain_pages = options_;
   plain_pages.huge_pages = false;
   plain_pages.page_size_bytes = 2 << 20;
