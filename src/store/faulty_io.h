@@ -1,4 +1,4 @@
-// Engines for tests, around another one: a failing disk and a slow one.
+// Engines for tests, around another one: a failing disk and a slow one. They are above what tries failed reads again.
 #pragma once
 
 #include <cstdint>

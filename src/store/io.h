@@ -28,7 +28,8 @@ struct IoCompletion {
 };
 
 // Requests are cut in parts of at most request_bytes, of which at most `depth` are under way; short and interrupted
-// transfers are continued. Requests start in order of submission and finish in any order.
+// transfers are continued. A part of a read that fails is tried once more before that is an error; a write's failure is
+// one at once. Requests start in order of submission and finish in any order.
 //
 // One thread at a time may call everything here, except wake, which any thread may.
 class IoEngine {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/error.h"
 
@@ -107,7 +108,7 @@ void IoParts::release(int number) {
 }
 
 // No new parts. Those under way are waited for, since they use the request's memory; those to be continued lie before
-// the end of the file, so only an error ends them.
+// the end of the file or will meet it, so only an error ends them.
 void IoParts::abandon_rest(std::size_t number) {
   Active& active = actives_[number];
   if (active.cut_bytes < active.request.bytes) {
@@ -123,10 +124,13 @@ void IoParts::abandon_rest(std::size_t number) {
 }
 
 // A direct transfer that fell short is continued from the last aligned byte. One that gains nothing then has met the
-// end of the file.
+// end of the file. A part of a read that failed is tried once more: disks, and networks before them, fail for a moment.
+// A write is not: what lies on the disk after its failure is not known, and a second one that succeeds would hide that.
 bool IoParts::advance(Part& part, Active& active, std::int64_t result) {
   if (result == -EINTR || result == -EAGAIN) return false;
   if (result < 0) {
+    const bool is_first = !std::exchange(part.has_failed, true);
+    if (is_first && active.request.kind == IoRequest::Kind::read) return false;
     if (active.error == 0) active.error = static_cast<int>(-result);
     return true;
   }

@@ -1,5 +1,5 @@
-// The bookkeeping that the I/O engines share: requests cut in parts, short and interrupted transfers continued, the end
-// of a request told once. It does no I/O, and is not safe for several threads.
+// The bookkeeping that the I/O engines share: requests cut in parts, short and interrupted transfers continued, failed
+// reads tried once more, the end of a request told once. It does no I/O, and is not safe for several threads.
 #pragma once
 
 #include <cstddef>
@@ -71,6 +71,7 @@ class IoParts {
     std::int64_t bytes = 0;
     std::int64_t done_bytes = 0;
     std::int64_t from_bytes = 0;  // where the transfer under way begins, in the part
+    bool has_failed = false;
   };
 
   static bool advance(Part& part, Active& active, std::int64_t result);

@@ -133,7 +133,8 @@ class SlotStore {
   std::pair<std::int32_t, std::int32_t> place_of(SlotId slot) const;
   SlotId slot_at(std::int32_t file, std::int32_t index) const;
 
-  // Blocking transfers, for commits. `bytes` is a multiple of 4096 at 4096-aligned memory. Throws DeviceError.
+  // Blocking transfers, for commits. `bytes` is a multiple of 4096 at 4096-aligned memory. Throws DeviceError; a read
+  // that fails is tried once more before.
   void read_slot(SlotId slot, std::span<std::byte> into) const;
   void write_slot(SlotId slot, std::span<const std::byte> from);
   void read_block(std::int32_t file, std::int64_t offset_bytes, std::span<std::byte> into) const;

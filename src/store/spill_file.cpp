@@ -123,13 +123,14 @@ void sync_directory(const fs::path& directory) {
   }
 }
 
-// `step` transfers from an offset and returns bytes or -errno.
+// `step` transfers from an offset and returns bytes or -errno, after which it is tried again at most `retries` times.
 template <typename Step>
-std::pair<std::size_t, int> transfer_all(std::size_t bytes, const Step& step) {
+std::pair<std::size_t, int> transfer_all(std::size_t bytes, int retries, const Step& step) {
   std::size_t done = 0;
   while (done < bytes) {
     const std::int64_t result = step(done);
     if (result == -EINTR || result == -EAGAIN) continue;
+    if (result < 0 && retries-- > 0) continue;
     if (result < 0) return {done, static_cast<int>(-result)};
     if (result == 0) return {done, 0};
     // A direct transfer goes on from an aligned byte.
@@ -286,7 +287,7 @@ void SpillFile::remove() const {
 }
 
 void SpillFile::read(DiskCalls& calls, std::int64_t offset_bytes, std::span<std::byte> into) const {
-  const auto [done, error] = transfer_all(into.size(), [&](std::size_t at) {
+  const auto [done, error] = transfer_all(into.size(), 1, [&](std::size_t at) {
     return calls.read(descriptor_, offset_bytes + static_cast<std::int64_t>(at), into.subspan(at));
   });
   if (error != 0) {
@@ -299,7 +300,7 @@ void SpillFile::read(DiskCalls& calls, std::int64_t offset_bytes, std::span<std:
 }
 
 void SpillFile::write(DiskCalls& calls, std::int64_t offset_bytes, std::span<const std::byte> from) const {
-  const auto [done, error] = transfer_all(from.size(), [&](std::size_t at) {
+  const auto [done, error] = transfer_all(from.size(), 0, [&](std::size_t at) {
     return calls.write(descriptor_, offset_bytes + static_cast<std::int64_t>(at), from.subspan(at));
   });
   if (error == 0 && done == from.size()) return;

@@ -53,7 +53,7 @@ class SpillFile {
   // Removes the name, durably.
   void remove() const;
 
-  // All of `into` or `from`; DeviceError when that fails or the file ends before.
+  // All of `into` or `from`; DeviceError when that fails or the file ends before. A read that fails is tried once more.
   void read(DiskCalls& calls, std::int64_t offset_bytes, std::span<std::byte> into) const;
   void write(DiskCalls& calls, std::int64_t offset_bytes, std::span<const std::byte> from) const;
   void flush(DiskCalls& calls) const;

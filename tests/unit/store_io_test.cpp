@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -177,6 +179,20 @@ TEST_P(StoreIo, ErrorsComeWithTheirRequest) {
   close(read_only);
 }
 
+TEST_P(StoreIo, AReadThatFailsForGoodIsAnError) {
+  const int write_only = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(write_only, 0);
+  const int wrong = engine_->add_file(write_only);
+  const Buffer data = make_buffer(64 * kib);
+  engine_->submit({IoRequest::Kind::read, wrong, 0, data.get(), 64 * kib, 3});
+  const std::vector<IoCompletion> done = wait_for(*engine_, 1);
+  EXPECT_EQ(done[0].tag, 3U);
+  EXPECT_EQ(done[0].error, EBADF);
+  EXPECT_EQ(done[0].bytes, 0);
+  engine_.reset();
+  close(write_only);
+}
+
 TEST_P(StoreIo, WakeEndsAWaitFromAnyThreadAndIsNotLost) {
   std::vector<IoCompletion> done;
   engine_->wake();
@@ -240,6 +256,7 @@ void drive_parts(std::uint64_t seed) {
   std::vector<int> written(memory.size(), 0);  // how often each byte of memory has been transferred
   std::vector<int> waiting;
   std::vector<IoCompletion> done;
+  std::set<std::int64_t> failed;  // parts of reads, by where they end in the file
   std::int64_t next_byte = 0;
   while (next_byte < 380000 || done.size() < expected.size()) {
     if (next_byte < 380000 && random() % 3 == 0) {
@@ -281,13 +298,16 @@ void drive_parts(std::uint64_t seed) {
       parts.finish(part, random() % 2 == 0 ? -EINTR : -EAGAIN, done);
       continue;
     }
-    if (dice == 1 && owner->request.tag % 5 == 0) {
+    const bool read = owner->request.kind == IoRequest::Kind::read;
+    const std::int64_t end = transfer.offset_bytes + transfer.bytes;
+    const bool again = failed.contains(end);
+    if ((dice == 1 || (again && dice > 13)) && owner->request.tag % 5 == 0) {
       const int error = owner->error == 0 ? EIO : ENOSPC;  // the first one is told
-      if (owner->error == 0) owner->error = error;
+      if (read) failed.insert(end);
+      if (owner->error == 0 && (!read || again)) owner->error = error;
       parts.finish(part, -error, done);
       continue;
     }
-    const bool read = owner->request.kind == IoRequest::Kind::read;
     std::int64_t most = transfer.bytes;
     if (read) most = std::clamp<std::int64_t>(file_bytes - transfer.offset_bytes, 0, most);
     std::int64_t result = most;
@@ -329,6 +349,51 @@ TEST(StoreIoParts, AWriteThatGainsNothingFails) {
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].error, EIO);
   EXPECT_EQ(parts.start(), -1);
+}
+
+// The end of a request of two parts, of which each fails so often before it is carried out.
+IoCompletion end_of(IoRequest::Kind kind, std::array<int, 2> failures) {
+  IoParts parts(1, 4096);
+  std::vector<std::byte> memory(8192);
+  parts.add({kind, 0, 0, memory.data(), 8192, 4}, false);
+  std::vector<IoCompletion> done;
+  for (int part = parts.start(); part >= 0; part = parts.start()) {
+    const IoParts::Transfer transfer = parts.transfer(part);
+    const bool fails = failures[transfer.offset_bytes == 0 ? 0 : 1]-- > 0;
+    parts.finish(part, fails ? -EIO : transfer.bytes, done);
+  }
+  EXPECT_EQ(done.size(), 1U);
+  return done.at(0);
+}
+
+TEST(StoreIoParts, EachPartOfAReadIsTriedOnceMoreAndNoWrite) {
+  const IoCompletion twice = end_of(IoRequest::Kind::read, {1, 1});
+  EXPECT_EQ(twice.error, 0);
+  EXPECT_EQ(twice.bytes, 8192);
+  for (const std::array<int, 2> failures : {std::array{2, 0}, std::array{0, 2}, std::array{1, 2}}) {
+    EXPECT_EQ(end_of(IoRequest::Kind::read, failures).error, EIO);
+  }
+  for (const std::array<int, 2> failures : {std::array{1, 0}, std::array{0, 1}}) {
+    EXPECT_EQ(end_of(IoRequest::Kind::write, failures).error, EIO);
+  }
+}
+
+TEST(StoreIoParts, AFailedReadGoesOnWhereItWas) {
+  IoParts parts(1, 8192);
+  std::vector<std::byte> memory(8192);
+  parts.add({IoRequest::Kind::read, 0, 0, memory.data(), 8192, 4}, false);
+  std::vector<IoCompletion> done;
+  parts.finish(parts.start(), 5000, done);
+  parts.finish(parts.start(), -EIO, done);
+  int part = parts.start();
+  EXPECT_EQ(parts.transfer(part).offset_bytes, 5000);
+  parts.finish(part, 1000, done);
+  part = parts.start();
+  EXPECT_EQ(parts.transfer(part).offset_bytes, 6000);
+  parts.finish(part, -EIO, done);  // its second failure, wherever the first one was
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].error, EIO);
+  EXPECT_EQ(done[0].bytes, 6000);
 }
 
 class StoreFaults : public testing::TestWithParam<bool> {

@@ -19,6 +19,7 @@ namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr std::int64_t slot_bytes = 8 * kib;
@@ -266,10 +267,12 @@ TEST_F(StoreKept, ChangedBytesDoNotVerify) {
 class FailingCalls final : public DiskCalls {
  public:
   std::int64_t read(int descriptor, std::int64_t offset_bytes, std::span<std::byte> into) override {
+    if (read_failures-- > 0) return -EIO;
     if (short_reads) into = into.first(std::min<std::size_t>(into.size(), 4096));
     return DiskCalls::read(descriptor, offset_bytes, into);
   }
   std::int64_t write(int descriptor, std::int64_t offset_bytes, std::span<const std::byte> from) override {
+    if (write_failures-- > 0) return -EIO;
     if (write_error != 0) return -write_error;
     return DiskCalls::write(descriptor, offset_bytes, from);
   }
@@ -278,6 +281,8 @@ class FailingCalls final : public DiskCalls {
     return flush_error != 0 ? flush_error : DiskCalls::flush(descriptor);
   }
   bool short_reads = false;
+  int read_failures = 0;  // to come
+  int write_failures = 0;
   int write_error = 0;
   int flush_error = 0;
   std::atomic<int> flushes = 0;
@@ -308,6 +313,35 @@ TEST_F(StoreKept, ShortTransfersGoOnAndFailuresAreSentences) {
   EXPECT_EQ(calls.flushes, 2);  // each file
   calls.flush_error = EIO;
   EXPECT_THROW(store.flush(), DeviceError);
+}
+
+TEST_F(StoreKept, AFailedReadIsTriedOnceMoreAndAFailedWriteIsNot) {
+  FailingCalls calls;
+  SlotStoreOptions asked = options(2);
+  asked.calls = &calls;
+  SlotStore store(asked);
+  const SlotId slot = store.allocate();
+  const AlignedBuffer data(slot_bytes);
+  std::memset(data.span().data(), 7, data.span().size());
+  store.write_slot(slot, data.span());
+  const AlignedBuffer back(slot_bytes);
+  calls.read_failures = 1;
+  store.read_slot(slot, back.span());
+  EXPECT_EQ(std::memcmp(data.span().data(), back.span().data(), data.span().size()), 0);
+  const auto failure_of = [](const auto& transfer) -> std::string {
+    try {
+      transfer();
+    } catch (const DeviceError& error) {
+      return error.what();
+    }
+    return "nothing failed";
+  };
+  calls.read_failures = 2;
+  EXPECT_THAT(failure_of([&] { store.read_slot(slot, back.span()); }),
+              AllOf(HasSubstr("reading"), HasSubstr(store.path(0).string()), HasSubstr("Input/output error")));
+  calls.write_failures = 1;
+  EXPECT_THAT(failure_of([&] { store.write_slot(slot, data.span()); }),
+              AllOf(HasSubstr("writing"), HasSubstr(store.path(0).string()), HasSubstr("Input/output error")));
 }
 
 TEST_F(StoreKept, ACutFileHasFewerSlots) {
