@@ -28,25 +28,43 @@ std::filesystem::path existing(std::filesystem::path directory) {
   return directory;
 }
 
-const DiskRate* find_disk(const MachineRates& rates, const std::filesystem::path& directory, std::int64_t block_bytes) {
+// Whose rates they are: kept of this machine, where another disk may be mounted in a directory by now, or from a file
+// of a machine that may be any, whose devices are not those of this one.
+enum class RatesOf : std::uint8_t { this_machine, file };
+
+const DiskRate* find_disk(const MachineRates& rates, RatesOf whose, const std::filesystem::path& directory,
+                          std::int64_t block_bytes) {
   const std::string device = device_of(directory);
   const DiskRate* best = nullptr;
   for (const DiskRate& disk : rates.disks) {
-    const bool fits = disk.block_bytes == 0 || disk.block_bytes == block_bytes;
-    if (!disk.directory.empty() && disk.directory == directory.string() && fits) return &disk;
-    if (best == nullptr && !disk.device.empty() && disk.device == device && fits) best = &disk;
+    if (disk.block_bytes != 0 && disk.block_bytes != block_bytes) continue;
+    const bool same_directory = !disk.directory.empty() && disk.directory == directory.string();
+    const bool same_device = !disk.device.empty() && disk.device == device;
+    if (same_directory && (same_device || whose == RatesOf::file)) return &disk;
+    if (best == nullptr && same_device) best = &disk;
   }
   return best;
 }
 
-// Of the spill directories; where they are not known, the machine's disks, which has other directories.
-std::vector<DiskRate> disks_for(const MachineRates& rates, const RunChoices& choices, std::int64_t page_bytes) {
+// Of the spill directories. Where they are not known, a file's disks, whose machine has other directories, and of this
+// machine what is known of their devices, in blocks of other sizes.
+std::vector<DiskRate> disks_for(const MachineRates& rates, RatesOf whose, const RunChoices& choices,
+                                std::int64_t page_bytes) {
   std::vector<DiskRate> disks;
+  std::vector<std::string> devices;
   for (const std::filesystem::path& directory : choices.spill_dirs) {
-    if (const DiskRate* const disk = find_disk(rates, existing(directory), page_bytes)) disks.push_back(*disk);
+    const std::filesystem::path place = existing(directory);
+    if (const DiskRate* const disk = find_disk(rates, whose, place, page_bytes)) disks.push_back(*disk);
+    devices.push_back(device_of(place));
   }
   if (disks.size() == choices.spill_dirs.size()) return disks;
-  return rates.disks.empty() ? assumed_rates().disks : rates.disks;
+  disks = rates.disks;
+  if (whose == RatesOf::this_machine) {
+    std::erase_if(disks, [&](const DiskRate& disk) {
+      return std::find(devices.begin(), devices.end(), disk.device) == devices.end();
+    });
+  }
+  return disks.empty() ? assumed_rates().disks : disks;
 }
 
 // Whether any had to be measured.
@@ -54,7 +72,7 @@ bool measure_disks(const RunChoices& choices, std::int64_t page_bytes, const Pro
   bool fresh = false;
   for (const std::filesystem::path& directory : choices.spill_dirs) {
     const std::filesystem::path place = existing(directory);
-    if (find_disk(rates, place, page_bytes) != nullptr) continue;
+    if (find_disk(rates, RatesOf::this_machine, place, page_bytes) != nullptr) continue;
     rates.disks.push_back(measure_disk(place, page_bytes, limits));
     fresh = true;
   }
@@ -89,8 +107,8 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
 }
 
 // Its disks as the spill directories use them, and the link of the virtual device.
-void use(const RunChoices& choices, std::int64_t page_bytes, KnownMachine& known) {
-  const std::vector<DiskRate> disks = disks_for(known.rates, choices, page_bytes);
+void use(RatesOf whose, const RunChoices& choices, std::int64_t page_bytes, KnownMachine& known) {
+  const std::vector<DiskRate> disks = disks_for(known.rates, whose, choices, page_bytes);
   known.disk_shares = disk_shares(disks);
   known.disk = together(disks, known.disk_shares);
   if (choices.device_bytes == 0) return;
@@ -109,7 +127,7 @@ KnownMachine recall_machine(const std::string& machine_file, const RunChoices& c
     known.rates = load_rates(cache_directory(), identify_machine(), choices.threads).value_or(assumed_rates());
   }
   if (known.rates.threads == 0) known.rates.threads = choices.threads;
-  use(choices, page_bytes, known);
+  use(machine_file.empty() ? RatesOf::this_machine : RatesOf::file, choices, page_bytes, known);
   return known;
 }
 
@@ -126,7 +144,7 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
   } else {
     known.rates = measured_rates(choices, programs, kernels, page_bytes, memory_bytes, known.measured);
   }
-  use(choices, page_bytes, known);
+  use(machine_file.empty() ? RatesOf::this_machine : RatesOf::file, choices, page_bytes, known);
   return known;
 }
 

@@ -25,7 +25,8 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
                           std::span<const Program* const> programs, KernelCache& kernels, std::int64_t page_bytes,
                           std::int64_t memory_bytes);
 
-// The same without measuring anything: what is not in the cache is assumed, so that plans can be compared at once.
+// The same without measuring anything: what is not in the cache is assumed, so that plans can be compared at once. The
+// cache knows a disk by its device: another one mounted in the same directory is not in it.
 KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes);
 
 // How the spill directories are used: measured as by know_machine where there are several; a single one is recalled.
