@@ -13,9 +13,12 @@ namespace {
 constexpr double day_seconds = 86400;
 constexpr double year_days = 365.25;
 
-// Bytes written to the spill directories in a day of training.
+// Bytes that commits write to the spill directories in a day of training, beyond what the steps write.
+double committed_a_day(const PlanReport& r) { return r.prediction->commit_bytes_per_second * day_seconds; }
+
 double written_a_day(const PlanReport& r) {
-  return static_cast<double>(r.disk_write_bytes_per_step) / r.prediction->step_seconds * day_seconds;
+  const double by_steps = static_cast<double>(r.disk_write_bytes_per_step) / r.prediction->step_seconds * day_seconds;
+  return by_steps + committed_a_day(r);
 }
 
 double years_of_life(const PlanReport& r, double disk_tbw) { return disk_tbw * 1e12 / written_a_day(r) / year_days; }
@@ -41,7 +44,8 @@ void add_prediction(nlohmann::ordered_json& json, const PlanReport& r, double di
   for (const Lever& lever : p.levers) json["levers"].push_back({{"what", lever.what}, {"speedup", lever.speedup}});
   if (r.total_steps > 0) json["run_seconds"] = p.step_seconds * static_cast<double>(r.total_steps);
   json["disk_written_bytes_per_day"] = written_a_day(r);
-  if (disk_tbw > 0 && r.disk_write_bytes_per_step > 0) json["disk_life_years"] = years_of_life(r, disk_tbw);
+  json["disk_committed_bytes_per_day"] = committed_a_day(r);
+  if (disk_tbw > 0 && written_a_day(r) > 0) json["disk_life_years"] = years_of_life(r, disk_tbw);
 }
 
 std::string json_of(const PlanReport& r, double disk_tbw) {
@@ -118,9 +122,11 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   const std::int64_t steps = r.total_steps > 0 ? r.total_steps : 1000;
   text += fmt::format("{:<24}{:>12}\n", fmt::format("{} steps", steps),
                       duration(p.step_seconds * static_cast<double>(steps)));
-  if (r.disk_write_bytes_per_step == 0) return text;
+  if (written_a_day(r) == 0) return text;
   text +=
       fmt::format("{:<24}{:>12} a day", "written to disk", format_bytes(static_cast<std::int64_t>(written_a_day(r))));
+  if (committed_a_day(r) > 0)
+    text += fmt::format(", {} of it by commits", format_bytes(static_cast<std::int64_t>(committed_a_day(r))));
   if (disk_tbw > 0)
     text += fmt::format("; {:.1f} years until {:.0f} TB are written", years_of_life(r, disk_tbw), disk_tbw);
   return text + '\n';

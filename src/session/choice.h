@@ -34,10 +34,11 @@ struct WorkScore {
   std::int64_t read_bytes = 0;
   std::int64_t state_write_bytes = 0;
   std::int64_t local_write_bytes = 0;  // activations and gradients
+  double commit_bytes_per_second = 0;  // that commits write beyond these
   std::int64_t ops = 0;                // of all that was planned for it
 
   std::int64_t write_bytes() const { return state_write_bytes + local_write_bytes; }
-  double writes_per_day() const;  // bytes, of a run that never pauses
+  double writes_per_day() const;  // bytes, of a run that never pauses, commits included
 };
 
 struct WorkLimits {

@@ -147,6 +147,8 @@ class Search {
       chosen_.note =
           fmt::format("work: {}; it writes {} a day, more than max_disk_writes_per_day, and nothing tried writes less",
                       describe(chosen_.choice), format_bytes(static_cast<std::int64_t>(best.writes_per_day())));
+      if (best.commit_bytes_per_second > 0)
+        chosen_.note += "; of this, commits take a part: save_steps spaces them out";
     }
     return std::move(chosen_);
   }
@@ -160,7 +162,8 @@ class Search {
 }  // namespace
 
 double WorkScore::writes_per_day() const {
-  return seconds > 0 ? static_cast<double>(write_bytes()) / seconds * seconds_per_day : 0;
+  const double steps = seconds > 0 ? static_cast<double>(write_bytes()) / seconds : 0;
+  return (steps + commit_bytes_per_second) * seconds_per_day;
 }
 
 std::string describe(const WorkChoice& choice) {

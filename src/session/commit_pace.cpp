@@ -1,6 +1,7 @@
 #include "session/commit_pace.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 
@@ -13,6 +14,17 @@ bool CommitPace::is_due(std::int64_t step, double now_seconds, bool busy, bool i
   if (save_steps_ > 0) due = step % save_steps_ == 0;
   if (due && busy) ++postponed_;
   return due && !busy;
+}
+
+double CommitPace::seconds_between(double step_seconds, double write_seconds) const {
+  if (never()) return std::numeric_limits<double>::infinity();
+  double seconds = step_seconds;
+  if (save_steps_ > 0) {
+    seconds *= static_cast<double>(save_steps_);
+  } else if (!is_free_) {
+    seconds = std::max(seconds, least_seconds);
+  }
+  return std::max(seconds, write_seconds);
 }
 
 std::string CommitPace::describe() const {

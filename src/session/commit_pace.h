@@ -26,6 +26,9 @@ class CommitPace {
   // A commit was begun at this time; it took so long to become durable.
   void begun(double now_seconds) { last_seconds_ = now_seconds; }
   void durable(double seconds) { cost_seconds_ = seconds; }
+  // From one commit to the next, where a step takes so long and what a commit writes beyond it keeps the disk busy for
+  // `write_seconds`. What its flushes take is not known before a run, and spaces commits out further.
+  double seconds_between(double step_seconds, double write_seconds) const;
   // Commits that were due while the one before was under way.
   std::int64_t postponed() const { return postponed_; }
   // "every step: the state is on disk anyway", for the user.

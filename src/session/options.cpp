@@ -184,7 +184,8 @@ std::vector<Option> options_of(TrainOptions& o) {
                   "layers whose update waits for their next forward, where steps do not clip; -1: by what is faster",
                   &o.deferred_layers, at_least(-1)});
   rows.push_back({"max_disk_writes_per_day", machine_group,
-                  "write less to disk where that can be, recomputing instead, as 300GiB; 0: as fast as can be",
+                  "write less to disk where that can be, recomputing instead, as 300GiB, commits included, exports "
+                  "not; 0: as fast as can be",
                   &o.max_disk_writes_per_day, at_least(0), OptionUnit::bytes});
   const auto hidden = Option::experimental_group;
   rows.push_back(

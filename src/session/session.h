@@ -64,10 +64,11 @@ struct StepPrediction {
   double lower_bound_seconds = 0;  // the largest of the next four
   double compute_seconds = 0;
   double disk_seconds = 0;
-  double link_seconds = 0;      // to or from a device
-  double update_seconds = 0;    // on the host beside a device
-  double stall_seconds = 0;     // computing waits for the disk, the link or updates on the host
-  std::string bottleneck = {};  // "compute", "disk", "link" or "update"
+  double link_seconds = 0;             // to or from a device
+  double update_seconds = 0;           // on the host beside a device
+  double stall_seconds = 0;            // computing waits for the disk, the link or updates on the host
+  double commit_bytes_per_second = 0;  // that commits write to disk beyond what the step writes, exports left out
+  std::string bottleneck = {};         // "compute", "disk", "link" or "update"
   std::vector<PhaseRow> phases = {};
   std::vector<Lever> levers = {};
 };

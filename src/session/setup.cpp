@@ -182,7 +182,7 @@ std::vector<PieceId> TrainingSetup::pieces_to_pin(double share) const {
   const Plan& plan = planned.plans.front();
   const std::int64_t spare = plan.compute_pages() - smallest_pages(layout);
   const std::vector<bool> bundles =
-      most_awaited(plan, layout, timeline(), static_cast<std::int64_t>(share * static_cast<double>(spare)));
+      most_awaited(plan, layout, timeline(recalled()), static_cast<std::int64_t>(share * static_cast<double>(spare)));
   std::vector<PieceId> pieces;
   for (std::size_t p = 0; p < layout.piece_places.size(); ++p) {
     if (bundles[index_of(layout.piece_places[p].bundle)]) pieces.push_back(static_cast<PieceId>(p));
@@ -194,13 +194,16 @@ Timeline TrainingSetup::simulated(const Plan& plan, const StepRates& rates) cons
   return options.overlap_steps ? simulate_steady(plan, planned.layout, rates) : simulate(plan, planned.layout, rates);
 }
 
+KnownMachine TrainingSetup::recalled() const {
+  return recall_machine(options.machine, choices, planned.layout.page_bytes);
+}
+
 // A step by the first plan, in virtual time.
-Timeline TrainingSetup::timeline() const {
-  const KnownMachine machine = recall_machine(options.machine, choices, planned.layout.page_bytes);
+Timeline TrainingSetup::timeline(const KnownMachine& machine) const {
   return simulated(planned.plans.front(), step_rates(*planned.programs.front(), machine.rates, machine.disk));
 }
 
-// What a commit writes that this plan does not: state that stays in memory.
+// What a commit writes that this plan does not: state that stays in memory. Nothing where the plan commits.
 static std::int64_t extra_commit_bytes(const Layout& layout, const Plan& plan) {
   std::vector<bool> written(layout.bundles.size(), false);
   for (const Instr& instr : plan.instrs) {
@@ -217,13 +220,19 @@ CommitPace TrainingSetup::pace() const {
   std::int64_t state_bytes = 0;
   for (const Bundle& bundle : planned.layout.bundles) state_bytes += bundle.committed ? bundle.bytes : 0;
   const bool leaves_updates = steps.usual().way == UpdateWay::deferred;
-  return {options.save_steps, !leaves_updates && CommitPace::is_free(extra_commit_bytes_, state_bytes)};
+  const std::int64_t extra_bytes = extra_commit_bytes(planned.layout, planned.plans.front());
+  return {options.save_steps, !leaves_updates && CommitPace::is_free(extra_bytes, state_bytes)};
+}
+
+double TrainingSetup::commit_bytes_per_second(double step_seconds, const DiskRate& disk) const {
+  const auto bytes = static_cast<double>(extra_commit_bytes(planned.layout, planned.plans.front()));
+  if (bytes == 0) return 0;
+  return bytes / pace().seconds_between(step_seconds, bytes / disk.write_bytes_per_second);
 }
 
 // Where all steps commit one plan does both; the boundary is then its own.
 void TrainingSetup::plan_commits() {
   if (choices.commits == Commits::none || !planned.fits()) return;
-  extra_commit_bytes_ = extra_commit_bytes(planned.layout, planned.plans.front());
   if (pace().every_step()) {
     choices.commits = Commits::all;
     return plan_steps();
@@ -246,9 +255,11 @@ WorkScore TrainingSetup::score() const {
   const DiskWrites writes = disk_writes(plan, planned.layout);
   score.state_write_bytes = writes.state_bytes;
   score.local_write_bytes = writes.local_bytes;
-  const Timeline simulated = timeline();
+  const KnownMachine machine = recalled();
+  const Timeline simulated = timeline(machine);
   score.seconds = simulated.seconds;
   score.stalled_seconds = simulated.stalled_seconds;
+  score.commit_bytes_per_second = commit_bytes_per_second(score.seconds, machine.disk);
   return score;
 }
 

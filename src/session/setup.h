@@ -12,6 +12,7 @@
 #include "model/programs.h"
 #include "session/choice.h"
 #include "session/commit_pace.h"
+#include "session/known_machine.h"
 #include "session/model_files.h"
 #include "session/options.h"
 #include "session/planned_programs.h"
@@ -50,13 +51,16 @@ class TrainingSetup {
 
   // When steps commit.
   CommitPace pace() const;
+  // What commits write beyond the steps' own writes, at the pace they have where a step takes so long.
+  double commit_bytes_per_second(double step_seconds, const DiskRate& disk) const;
 
  private:
   Model fresh_model() const;
   void take_device();
   void plan_work(const WorkChoice& choice);
   std::vector<PieceId> pieces_to_pin(double share) const;
-  Timeline timeline() const;
+  KnownMachine recalled() const;
+  Timeline timeline(const KnownMachine& machine) const;
   WorkScore score() const;
   void choose_way();
   bool plan_ways(const std::vector<UpdateWay>& ways);
@@ -69,8 +73,7 @@ class TrainingSetup {
   void choose_updates();
   void say_where_updates_run();
 
-  std::int32_t deferred_layers_ = 0;     // 0: a deferred step defers all
-  std::int64_t extra_commit_bytes_ = 0;  // what a commit writes beyond a step that does not commit
+  std::int32_t deferred_layers_ = 0;  // 0: a deferred step defers all
 };
 
 }  // namespace spillway

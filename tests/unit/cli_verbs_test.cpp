@@ -127,7 +127,7 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
     EXPECT_EQ(peak, json.at("peak_memory_bytes").get<std::int64_t>());
   }
   EXPECT_EQ(wide.at("levers").size(), 1U);  // neither memory nor a disk helps where nothing moves
-  EXPECT_FALSE(wide.contains("disk_life_years"));
+  EXPECT_EQ(wide.at("disk_write_bytes_per_step").get<std::int64_t>(), 0);
   EXPECT_EQ(tight.at("bottleneck"), "disk");
   std::int64_t written = 0;
   for (const auto& row : tight.at("links")) written += row.at("write_bytes").get<std::int64_t>();
@@ -137,6 +137,35 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
     if (lever.at("what") != "a second disk") continue;
     EXPECT_NEAR(lever.at("speedup").get<double>(), 2, 0.2);
   }
+}
+
+// In memory alone, so that what is written is what commits write.
+TEST_F(Verbs, PlanCountsWhatCommitsWrite) {
+  folder_.file("machine.json", "{}");
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{
+        "plan", "--model",    path("model"), "--data",    path("data.txt"),     "--dtype",
+        "f32",  "--memory",   "2GiB",        "--machine", path("machine.json"), "--max-seq-len",
+        "16",   "--disk-tbw", "100"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto number = [&](const std::string& save_steps, const std::string& key) {
+    return nlohmann::json::parse(plan({"--save-steps=" + save_steps, "--json"})).value(key, 0.0);
+  };
+  EXPECT_EQ(number("-1", "disk_written_bytes_per_day"), 0);
+  EXPECT_EQ(number("-1", "disk_life_years"), 0);
+  const double some_seconds = 100000 * number("100000", "step_seconds");
+  const double bytes = number("100000", "disk_committed_bytes_per_day") / 86400 * some_seconds;
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(number("100000", "disk_written_bytes_per_day"), number("100000", "disk_committed_bytes_per_day"));
+  EXPECT_GT(number("100000", "disk_life_years"), 0);
+  EXPECT_NEAR(number("0", "disk_committed_bytes_per_day"), bytes * 8640, 1e-6 * bytes * 8640);  // 10 s apart
+  EXPECT_EQ(number("1", "disk_committed_bytes_per_day"), 0);                                    // steps write them
+  EXPECT_NEAR(number("1", "disk_write_bytes_per_step"), bytes, 0.01 * bytes);
+  EXPECT_THAT(plan({}), HasSubstr("of it by commits"));
 }
 
 TEST_F(Verbs, PlanWritesATraceOnlyWhereAFlagAsksForIt) {

@@ -190,6 +190,24 @@ TEST_F(ChoiceTest, WritesLeastAndSaysSoWhereNothingStaysUnder) {
   EXPECT_NE(chosen.note.find("max_disk_writes_per_day"), std::string::npos);
 }
 
+TEST_F(ChoiceTest, CountsCommitsAmongTheWritesOfADay) {
+  WorkScore one;
+  one.seconds = 2;
+  one.state_write_bytes = 10;
+  one.commit_bytes_per_second = 3;
+  EXPECT_DOUBLE_EQ(one.writes_per_day(), 8 * 86400.0);
+  limits_.max_disk_writes_per_day = static_cast<std::int64_t>(choose(1e10).score.writes_per_day() * 0.3);
+  EXPECT_EQ(choose(1e10).choice.recompute.kind, RecomputeKind::block);
+  const auto with_commits = [](const WorkChoice& choice) {
+    WorkScore score = score_of(choice, 1e10);
+    if (choice.recompute.kind != RecomputeKind::none) score.commit_bytes_per_second = 1e12;
+    return score;
+  };
+  EXPECT_EQ(choose_work(limits_, with_commits).choice.recompute.kind, RecomputeKind::none);
+  limits_.recompute = Recompute{RecomputeKind::block, layers};
+  EXPECT_NE(choose_work(limits_, with_commits).note.find("save_steps"), std::string::npos);
+}
+
 TEST(ForcedChoice, ReadsKindAndLayers) {
   TrainOptions options;
   EXPECT_EQ(forced_recompute(options, 12), std::nullopt);
