@@ -142,7 +142,7 @@ HostPagePool::HostPagePool(const PagePoolOptions& options)
     throw DoesNotFit("the page pool of {} could not be filled ({}): give a smaller --memory",
                      format_bytes(pool_bytes()), text_of(error));
   }
-  for (std::size_t page = 0; page < where_.size(); ++page) where_[page] = home_of(static_cast<PageId>(page));
+  for (std::size_t page = 0; page < where_.size(); ++page) where_[page] = home(static_cast<PageId>(page));
 }
 
 HostPagePool::~HostPagePool() = default;
@@ -150,10 +150,6 @@ HostPagePool::~HostPagePool() = default;
 std::int64_t HostPagePool::range_slot(const std::byte* data) const {
   if (data < range_.data || data >= range_.data + options_.address_bytes) return -1;
   return (data - range_.data) / options_.page_bytes;
-}
-
-std::byte* HostPagePool::home_of(PageId page) const {
-  return home_.data + static_cast<std::int64_t>(page) * options_.page_bytes;
 }
 
 void HostPagePool::attach(PageId page, std::int64_t address_offset) {

@@ -50,6 +50,10 @@ class HostPagePool {
   // Where the page lies now; for the stay that has the page.
   std::byte* page_data(PageId page) const { return where_[static_cast<std::size_t>(page)]; }
 
+  // Where the page lay first. Its memory is known by this address to whoever pinned it, wherever it lies now; the
+  // processor may only read and write there before the page is attached.
+  std::byte* home(PageId page) const { return home_.data + static_cast<std::int64_t>(page) * options_.page_bytes; }
+
   // Sets every byte of the page: poison, or zeros.
   void fill(PageId page, std::byte value);
 
@@ -73,7 +77,6 @@ class HostPagePool {
     std::int64_t bytes = 0;
   };
 
-  std::byte* home_of(PageId page) const;
   std::int64_t range_slot(const std::byte* data) const;  // -1 at home
   void move(PageId page, std::byte* to);
 

@@ -59,6 +59,8 @@ def faults_of(path, rooms):
         if name.startswith("oneapi/") or name.startswith("dnnl"):
             if not (room == "kernels" and relative.parts[1] == "matmul"):
                 yield f"{relative}: includes {name}; oneDNN is for ops/matmul alone"
+        if re.match(r"(cuda|cublas|mma\.h)", name) and kind == "<" and room != "cuda":
+            yield f"{relative}: includes <{name}>; CUDA is for room cuda alone"
         if kind == "<":
             if room in PURE and PHYSICAL_HEADERS.match(name):
                 yield f"{relative}: is on the pure side but includes <{name}>"
@@ -74,7 +76,7 @@ def faults_of(path, rooms):
 
 def main():
     rooms = allowed_rooms()
-    files = sorted(p for p in SRC.rglob("*") if p.suffix in {".h", ".cpp"})
+    files = sorted(p for p in SRC.rglob("*") if p.suffix in {".h", ".cpp", ".cu", ".cuh"})
     faults = [fault for path in files for fault in faults_of(path, rooms)]
     print("\n".join(faults))
     print(f"{len(files)} files, {len(faults)} faults")

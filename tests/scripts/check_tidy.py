@@ -38,7 +38,7 @@ def sources_of(build):
     commands = json.loads((build / "compile_commands.json").read_text())
     paths = {pathlib.Path(c["directory"], c["file"]).resolve() for c in commands}
     changed = changed_files()
-    own = [p for p in paths if p.is_relative_to(ROOT / "src")]
+    own = [p for p in paths if p.is_relative_to(ROOT / "src") and p.suffix == ".cpp"]  # not what nvcc compiles
     return sorted(own, key=lambda p: (str(p.relative_to(ROOT)) not in changed, p))
 
 

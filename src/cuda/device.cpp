@@ -1,0 +1,311 @@
+#include "cuda/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "cuda/cuda.h"
+#include "cuda/kernels.h"
+#include "cuda/status.h"
+
+namespace spillway::cuda {
+namespace {
+
+constexpr int least_major = 8;  // sm_80: bf16 products, and enough shared memory
+
+void check_driver_is_there() {
+  int version = 0;
+  const cudaError_t error = cudaDriverGetVersion(&version);
+  const int needed = CUDART_VERSION / 1000;
+  if (error != cudaSuccess || version == 0) {
+    throw DeviceError("device is cuda, and no NVIDIA driver was found: install one for CUDA {}, or give --device cpu",
+                      needed);
+  }
+  if (version / 1000 < needed) {
+    throw DeviceError(
+        "device is cuda, and the NVIDIA driver is for CUDA {}.{}: install one for CUDA {} or newer, or give --device "
+        "cpu",
+        version / 1000, version % 1000 / 10, needed);
+  }
+}
+
+DeviceFacts facts_of_first_device() {
+  check_driver_is_there();
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+    throw DeviceError(
+        "device is cuda, and the driver shows no CUDA device (CUDA_VISIBLE_DEVICES may hide it): give --device cpu");
+  }
+  check(error, "looking for a device");
+  DeviceFacts facts;
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, facts.index), "asking what the device is");
+  facts.name = static_cast<const char*>(properties.name);
+  facts.major = properties.major;
+  facts.minor = properties.minor;
+  facts.multiprocessors = properties.multiProcessorCount;
+  facts.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+  facts.shared_bytes = static_cast<std::int64_t>(properties.sharedMemPerBlockOptin);
+  if (facts.major < least_major) {
+    throw DeviceError("device is cuda, and {} has compute capability {}.{}; 8.0 or newer is needed: give --device cpu",
+                      facts.name, facts.major, facts.minor);
+  }
+  check(cudaSetDevice(facts.index), "opening the device (another process may have it to itself)");
+  check(cudaFree(nullptr), "opening the device (another process may have it to itself)");
+  return facts;
+}
+
+}  // namespace
+
+Device::Device() : facts_(facts_of_first_device()) {
+  for (Stream& stream : streams_) {
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+  }
+  events_.resize(static_cast<std::size_t>(most_marks));
+  for (CUevent_st*& event : events_) {
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
+  }
+}
+
+// After a failure of the device all of these fail as well, and there is nothing to be done about it.
+Device::~Device() {
+  try {
+    give_back();
+  } catch (const DeviceError&) {
+    pool_.reset();
+  }
+  for (CUevent_st* event : events_) cudaEventDestroy(event);
+  for (Stream stream : streams_) cudaStreamDestroy(stream);
+}
+
+void Device::make_current() const { check(cudaSetDevice(facts_.index), "going to the device"); }
+
+std::string Device::describe() const {
+  const std::string copies =
+      host_ && !host_->are_registered() ? fmt::format("; copies are not direct ({})", host_->why_not()) : std::string();
+  const std::string pages =
+      pool_ ? fmt::format(" in {} pages of {}", pool_->page_count(), format_bytes(pool_->page_bytes())) : std::string();
+  return fmt::format("CUDA device {}, {}{}, at {}/s up and {}/s down{}", facts_.name,
+                     format_bytes(pool_ ? pool_->page_count() * pool_->page_bytes() : facts_.memory_bytes), pages,
+                     format_bytes(static_cast<std::int64_t>(link_.up_bytes_per_second)),
+                     format_bytes(static_cast<std::int64_t>(link_.down_bytes_per_second)), copies);
+}
+
+std::string Device::numeric_key() const {
+  return fmt::format("CUDA {} on {} (sm_{}{}, {} multiprocessors); {}", CUDART_VERSION, facts_.name, facts_.major,
+                     facts_.minor, facts_.multiprocessors, products_.version());
+}
+
+std::int64_t Device::free_bytes() const {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  make_current();
+  check(cudaMemGetInfo(&free, &total), "asking for free memory");
+  return static_cast<std::int64_t>(free);
+}
+
+std::unique_ptr<Kernel> Device::make_kernel(const KernelKey& key) { return make_cuda_kernel(key, *this); }
+
+void Device::need_scratch(std::int64_t bytes) {
+  SPILLWAY_CHECK(scratch_ == nullptr, "a kernel that needs {} bytes is made after memory was reserved", bytes);
+  scratch_bytes_ = std::max(scratch_bytes_, bytes);
+}
+
+std::byte* Device::scratch() const {
+  SPILLWAY_CHECK(scratch_ != nullptr, "an op of {} before memory was reserved", facts_.name);
+  return scratch_;
+}
+
+void Device::clear(void* at, std::int64_t bytes) const {
+  check(cudaMemsetAsync(at, 0, static_cast<std::size_t>(bytes), compute()), "clearing memory of the device");
+}
+
+void Device::copy_within(void* to, const void* from, std::int64_t bytes) const {
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, compute()),
+        "copying within the device");
+}
+
+void Device::bring(void* to, const void* from, std::int64_t bytes) const {
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, compute()),
+        "copying to the device");
+}
+
+void Device::reserve(const AcceleratorMemory& memory, HostPagePool& host) {
+  SPILLWAY_CHECK(!pool_, "memory of {} is reserved already", facts_.name);
+  make_current();
+  void* taken = nullptr;
+  const std::int64_t value_bytes = std::max<std::int64_t>(memory.value_bytes, 256);
+  check(cudaMalloc(&taken, static_cast<std::size_t>(value_bytes)), "taking memory for inputs");
+  values_ = static_cast<std::byte*>(taken);
+  check(cudaMemset(values_, 0, static_cast<std::size_t>(value_bytes)), "clearing memory for inputs");
+  check(cudaMalloc(&taken, static_cast<std::size_t>(scratch_bytes_)), "taking scratch memory");
+  scratch_ = static_cast<std::byte*>(taken);
+  pool_.emplace(driver_, facts_.index, memory.page_bytes, memory.page_count, memory.address_bytes);
+  host_.emplace(host, scratch_, stream(DeviceStream::up));
+}
+
+void Device::give_back() {
+  for (Stream stream : streams_) cudaStreamSynchronize(stream);
+  host_.reset();
+  pool_.reset();
+  cudaFree(values_);
+  cudaFree(scratch_);
+  values_ = nullptr;
+  scratch_ = nullptr;
+}
+
+// Copies of a direction are done when their call returns, so only ops may still use what a page had.
+void Device::attach(std::int64_t address_offset, std::span<const PageId> pages, DeviceStream by) {
+  make_current();
+  pool_->attach(address_offset, pages, [&] {
+    if (by == DeviceStream::compute) check(cudaStreamSynchronize(compute()), "waiting for an op");
+  });
+}
+
+void Device::fill(std::byte* at, std::byte value, std::int64_t bytes, DeviceStream by) {
+  make_current();
+  check(cudaMemsetAsync(at, std::to_integer<int>(value), static_cast<std::size_t>(bytes), stream(by)),
+        "filling a page of the device");
+}
+
+void Device::copy_up(std::byte* to, const HostBundle& from) {
+  make_current();
+  host_->copy_up(to, from, stream(DeviceStream::up));
+  check(cudaStreamSynchronize(stream(DeviceStream::up)), "copying to the device");
+}
+
+void Device::copy_down(const HostBundle& to, const std::byte* from) {
+  make_current();
+  host_->copy_down(to, from, stream(DeviceStream::down));
+  check(cudaStreamSynchronize(stream(DeviceStream::down)), "copying from the device");
+}
+
+void Device::put(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  make_current();
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, compute()),
+        "copying to the device");
+  check(cudaStreamSynchronize(compute()), "copying to the device");
+}
+
+void Device::get(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  make_current();
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, compute()),
+        "copying from the device");
+  check(cudaStreamSynchronize(compute()), "copying from the device");
+}
+
+std::int64_t Device::mark() {
+  check(cudaEventRecord(events_[static_cast<std::size_t>(marks_ % most_marks)], compute()), "marking an op");
+  return marks_++;
+}
+
+bool Device::is_done(std::int64_t mark) {
+  const cudaError_t error = cudaEventQuery(events_[static_cast<std::size_t>(mark % most_marks)]);
+  if (error == cudaErrorNotReady) {
+    cudaGetLastError();  // not a failure, and not to be taken for one of a launch
+    return false;
+  }
+  check(error, "running an op");
+  return true;
+}
+
+void Device::wait(std::int64_t mark) {
+  check(cudaEventSynchronize(events_[static_cast<std::size_t>(mark % most_marks)]), "running an op");
+}
+
+// --- Rates ---
+
+namespace {
+
+constexpr std::int64_t product_side = 4096;
+constexpr std::int64_t copy_bytes = 64 * mib;
+constexpr int rounds = 4;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Memory that is given back at the end, of the device or pinned on the host.
+struct Taken {
+  std::byte* data = nullptr;
+  bool of_host = false;
+
+  Taken(std::int64_t bytes, bool host) : of_host(host) {
+    void* taken = nullptr;
+    const auto size = static_cast<std::size_t>(bytes);
+    check(host ? cudaMallocHost(&taken, size) : cudaMalloc(&taken, size), "taking memory to measure with");
+    data = static_cast<std::byte*>(taken);
+  }
+  ~Taken() { of_host ? cudaFreeHost(data) : cudaFree(data); }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+};
+
+}  // namespace
+
+// The best of a few, after one that warms up.
+double Device::seconds_of_copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  double best = 0;
+  for (int round = 0; round <= rounds; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, compute()),
+          "a copy to measure");
+    check(cudaStreamSynchronize(compute()), "a copy to measure");
+    const double seconds = seconds_since(start);
+    if (round == 1 || (round > 1 && seconds < best)) best = seconds;
+  }
+  return best;
+}
+
+double Device::seconds_of_product(DType dtype) {
+  const std::int64_t bytes = product_side * product_side * size_of(dtype);
+  const Taken operands(3 * bytes, false);
+  const Taken workspace(product_workspace_bytes, false);
+  check(cudaMemsetAsync(operands.data, 0x3c, static_cast<std::size_t>(3 * bytes), compute()), "a product to measure");
+  const Product product(products_,
+                        {.m = product_side, .n = product_side, .k = product_side, .in = dtype, .out = dtype});
+  double best = 0;
+  for (int round = 0; round <= rounds; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    product.start(
+        compute(),
+        {.a = operands.data, .b = operands.data + bytes, .c = operands.data + 2 * bytes, .workspace = workspace.data});
+    check(cudaStreamSynchronize(compute()), "a product to measure");
+    const double seconds = seconds_since(start);
+    if (round == 1 || (round > 1 && seconds < best)) best = seconds;
+  }
+  return best;
+}
+
+MachineRates Device::measured(MachineRates rates) {
+  make_current();
+  const double flops = 2.0 * static_cast<double>(product_side * product_side * product_side);
+  rates.bf16_flops_per_second = flops / seconds_of_product(DType::bf16);
+  rates.f32_flops_per_second = flops / seconds_of_product(DType::f32);
+  const Taken here(copy_bytes, true);
+  const Taken there(2 * copy_bytes, false);
+  const auto bytes = static_cast<double>(copy_bytes);
+  link_.up_bytes_per_second = bytes / seconds_of_copy(there.data, here.data, copy_bytes);
+  link_.down_bytes_per_second = bytes / seconds_of_copy(here.data, there.data, copy_bytes);
+  link_.copy_seconds = seconds_of_copy(there.data, here.data, 4096);
+  rates.memory_bytes_per_second = {2 * bytes / seconds_of_copy(there.data + copy_bytes, there.data, copy_bytes)};
+  rates.link = link_;
+  rates.op_seconds = 5e-6;
+  rates.source = RateSource::measured;
+  rates.ops.clear();  // they were the host's
+  return rates;
+}
+
+}  // namespace spillway::cuda
+
+namespace spillway {
+
+bool built_with_cuda() { return true; }
+
+std::shared_ptr<Accelerator> open_cuda_device() { return std::make_shared<cuda::Device>(); }
+
+}  // namespace spillway

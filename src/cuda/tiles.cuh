@@ -1,0 +1,143 @@
+// Small matrix products between tiles in shared memory, by all threads of a block, for attention: C = A·B or C += A·B
+// with C in fp32. In bf16 by the matrix units (a warp makes 16 x 16 elements at a time), in f32 by fused multiply-adds
+// in the order of k. Sides are multiples of 16; rows of a tile are `ld` elements apart, a multiple of 8, and tiles
+// begin at 32-byte boundaries.
+#pragma once
+
+#include <mma.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/math.cuh"
+
+namespace spillway::cuda {
+
+constexpr int attention_threads = 128;
+
+template <typename T>
+struct Tile {
+  T* first;
+  int ld;
+};
+
+// What B is of the tile that is given.
+enum class Side : std::uint8_t { plain, transposed };
+
+template <typename T, Side a_side, Side b_side>
+struct TileProduct;
+
+template <Side a_side, Side b_side>
+struct TileProduct<float, a_side, b_side> {
+  static __device__ void run(Tile<const float> a, Tile<const float> b, Tile<float> c, int m, int n, int k, bool adds) {
+    for (int e = static_cast<int>(threadIdx.x); e < m * n; e += attention_threads) {
+      const int row = e / n;
+      const int col = e % n;
+      float sum = adds ? c.first[row * c.ld + col] : 0.0F;
+      for (int i = 0; i < k; ++i) {
+        const float left = a.first[a_side == Side::plain ? row * a.ld + i : i * a.ld + row];
+        const float right = b.first[b_side == Side::plain ? i * b.ld + col : col * b.ld + i];
+        sum = fmaf(left, right, sum);
+      }
+      c.first[row * c.ld + col] = sum;
+    }
+  }
+};
+
+template <Side a_side, Side b_side>
+struct TileProduct<bf16_bits, a_side, b_side> {
+  template <Side side>
+  using Layout = std::conditional_t<side == Side::plain, nvcuda::wmma::row_major, nvcuda::wmma::col_major>;
+
+  static __device__ void run(Tile<const bf16_bits> a, Tile<const bf16_bits> b, Tile<float> c, int m, int n, int k,
+                             bool adds) {
+    using namespace nvcuda::wmma;
+    const auto* const a_first = reinterpret_cast<const __nv_bfloat16*>(a.first);
+    const auto* const b_first = reinterpret_cast<const __nv_bfloat16*>(b.first);
+    const int across = n / 16;
+    for (int part = static_cast<int>(threadIdx.x) / 32; part < m / 16 * across; part += attention_threads / 32) {
+      const int row = part / across * 16;
+      const int col = part % across * 16;
+      float* const to = c.first + row * c.ld + col;
+      fragment<accumulator, 16, 16, 16, float> sum;
+      if (adds) {
+        load_matrix_sync(sum, to, static_cast<unsigned>(c.ld), mem_row_major);
+      } else {
+        fill_fragment(sum, 0.0F);
+      }
+      for (int i = 0; i < k; i += 16) {
+        fragment<matrix_a, 16, 16, 16, __nv_bfloat16, Layout<a_side>> left;
+        fragment<matrix_b, 16, 16, 16, __nv_bfloat16, Layout<b_side>> right;
+        load_matrix_sync(left, a_first + (a_side == Side::plain ? row * a.ld + i : i * a.ld + row),
+                         static_cast<unsigned>(a.ld));
+        load_matrix_sync(right, b_first + (b_side == Side::plain ? i * b.ld + col : col * b.ld + i),
+                         static_cast<unsigned>(b.ld));
+        mma_sync(sum, left, right, sum);
+      }
+      store_matrix_sync(to, sum, static_cast<unsigned>(c.ld), mem_row_major);
+    }
+  }
+};
+
+// Copies `rows` rows of `width` elements of a head, from row `begin` on, into a tile of `rows` x `padded`; what lies
+// beyond row `end` or column `width` is zero.
+template <typename T>
+__device__ void load_tile(const T* first, std::int64_t stride, std::int64_t begin, std::int64_t end, int rows,
+                          int width, int padded, Tile<T> to) {
+  constexpr int pack = Pack<T>::size;
+  if (width % pack == 0 && stride % pack == 0) {  // and heads begin at multiples of their width
+    const int packs = padded / pack;
+    for (int e = static_cast<int>(threadIdx.x); e < rows * packs; e += attention_threads) {
+      const int row = e / packs;
+      const int col = e % packs * pack;
+      Pack<T> held{};
+      if (begin + row < end && col < width) {
+        held = *reinterpret_cast<const Pack<T>*>(first + (begin + row) * stride + col);
+      }
+      *reinterpret_cast<Pack<T>*>(to.first + row * to.ld + col) = held;
+    }
+    return;
+  }
+  for (int e = static_cast<int>(threadIdx.x); e < rows * padded; e += attention_threads) {
+    const int row = e / padded;
+    const int col = e % padded;
+    const bool held = begin + row < end && col < width;
+    to.first[row * to.ld + col] = held ? first[(begin + row) * stride + col] : T{};
+  }
+}
+
+// Rows of an fp32 tile as a head's rows, rounded.
+template <typename T>
+__device__ void store_tile(Tile<const float> from, std::int64_t begin, std::int64_t end, int rows, int width, T* first,
+                           std::int64_t stride) {
+  for (int e = static_cast<int>(threadIdx.x); e < rows * width; e += attention_threads) {
+    const int row = e / width;
+    const int col = e % width;
+    if (begin + row < end) first[(begin + row) * stride + col] = narrow<T>(from.first[row * from.ld + col]);
+  }
+}
+
+// Shared memory handed out in order, every part at a multiple of 128 bytes. The same on the host, with a null start, to
+// know how much there is.
+struct Carver {
+  unsigned char* start;
+  std::int64_t bytes = 0;
+
+  template <typename T>
+  __host__ __device__ T* take(std::int64_t count) {
+    T* const part = reinterpret_cast<T*>(start + bytes);
+    bytes += (count * static_cast<std::int64_t>(sizeof(T)) + 127) / 128 * 128;
+    return part;
+  }
+  template <typename T>
+  __host__ __device__ Tile<T> tile(int rows, int cols) {
+    const int ld = cols + 8;  // so that rows do not meet in the same banks
+    return {take<T>(static_cast<std::int64_t>(rows) * ld), ld};
+  }
+};
+
+inline __host__ __device__ int padded_width(std::int64_t head_dim) {
+  return static_cast<int>((head_dim + 15) / 16 * 16);
+}
+
+}  // namespace spillway::cuda
