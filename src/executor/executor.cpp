@@ -41,7 +41,12 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   pool.huge_pages = options.huge_pages;
   pool_ = std::make_unique<HostPagePool>(pool);
   std::swap(pool.page_count, pool.other_pages);
-  if (pool.page_count > 0) device_ = std::make_unique<HostPagePool>(pool);
+  std::byte* values = nullptr;
+  if (pool.page_count > 0 && options_.accelerator) {
+    values = reserve_on_accelerator(pool, programs);
+  } else if (pool.page_count > 0) {
+    device_ = std::make_unique<HostPagePool>(pool);
+  }
   io_ = make_io_engine(options.io);
   if (options.wrap_io) io_ = options.wrap_io(std::move(io_));
   if (options.slots) {
@@ -57,9 +62,12 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
     slots_ = std::make_shared<SlotStore>(store, *io_);
   }
   for (std::size_t p = 0; p < programs.size(); ++p) {
-    const HostPagePool& pages = has_device() ? *device_ : *pool_;
-    programs_.push_back(
-        std::make_unique<BoundProgram>(*programs[p], layout.programs[p], layout, pages, *pool_, kernels));
+    const OperandMemory host{pool_->address(0), nullptr};
+    const OperandMemory above = accelerator_ ? OperandMemory{accelerator_->address(0), values}
+                                : device_    ? OperandMemory{device_->address(0), nullptr}
+                                             : host;
+    programs_.push_back(std::make_unique<BoundProgram>(*programs[p], layout.programs[p], layout, above, host, kernels));
+    if (values != nullptr) values += HostValues::bytes_of(*programs[p]);
   }
   scratch_bytes_ = round_up(kernels.scratch_bytes(), 4096);
   scratch_ = AlignedBytes(scratch_bytes_ * options.threads);
@@ -81,7 +89,8 @@ Executor::~Executor() {
   lanes_->changed.notify_all();
   stop_workers();
   lanes_->thread.join();
-  if (options_.slots) slots_->on_release({});  // they outlive the engine, and commits may give some back until then
+  if (options_.slots) slots_->on_release({});   // they outlive the engine, and commits may give some back until then
+  if (accelerator_) accelerator_->give_back();  // before the host's pages, which it knows, are gone
 }
 
 std::byte* Executor::host_value(std::int32_t program, const Operand& operand) const {
@@ -130,7 +139,7 @@ RunReport Executor::run(const Plan& plan) {
   lanes_->changed.notify_all();
   io_->wake();
   try {
-    run_compute(*following, report);
+    accelerator_ ? start_ops(*following, report) : run_compute(*following, report);
     await_updates(*following, report);
   } catch (const std::exception&) {
     fail(std::current_exception());  // the disk thread stops; the failure is thrown below
@@ -270,22 +279,30 @@ void Executor::await_updates(const Following& following, RunReport& report) {
 
 void Executor::begin_stay(const Following& following, InstrId instr, StayId id) {
   const Stay& stay = following.waits->plan().stays[index_of(id)];
-  for (std::size_t i = 0; i < stay.pages.size(); ++i) {
-    attach(following.physical[index_of(stay.pages[i])], residence_of(stay), i);
-  }
-  if (options_.poison) {
-    std::memset(data(stay.bundle, stay.memory), std::to_integer<int>(poison),
-                stay.pages.size() * static_cast<std::size_t>(layout_.page_bytes));
+  const bool up = following.waits->plan().instrs[index_of(instr)].lane == LaneId::up;
+  const DeviceStream by = up ? DeviceStream::up : DeviceStream::compute;
+  std::vector<PageId> pages;
+  for (const PageId page : stay.pages) pages.push_back(following.physical[index_of(page)]);
+  attach(pages, residence_of(stay), by);
+  const std::int64_t bytes = std::ssize(stay.pages) * layout_.page_bytes;
+  if (options_.poison && stay.memory == MemoryId::device && accelerator_) {
+    accelerator_->fill(data(stay.bundle, stay.memory), poison, bytes, by);
+  } else if (options_.poison) {
+    std::memset(data(stay.bundle, stay.memory), std::to_integer<int>(poison), static_cast<std::size_t>(bytes));
   }
   events_.stay_begin(following, instr, id);
 }
 
-// Puts a page at its place, the index-th of the bundle.
-void Executor::attach(PageId physical, const Residence& what, std::size_t index) {
+// Puts the pages of a bundle at its place.
+void Executor::attach(std::span<const PageId> physical, const Residence& what, DeviceStream by) {
   const std::int64_t first = what.memory == MemoryId::device ? pool_->page_count() : 0;
-  pool_of(what.memory)
-      .attach(static_cast<PageId>(static_cast<std::int64_t>(physical) - first),
-              layout_.bundles[index_of(what.bundle)].address + static_cast<std::int64_t>(index) * layout_.page_bytes);
+  const std::int64_t address = layout_.bundles[index_of(what.bundle)].address;
+  std::vector<PageId> pages;
+  for (const PageId page : physical) pages.push_back(static_cast<PageId>(static_cast<std::int64_t>(page) - first));
+  if (what.memory == MemoryId::device && accelerator_) return accelerator_->attach(address, pages, by);
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    pool_of(what.memory).attach(pages[i], address + static_cast<std::int64_t>(i) * layout_.page_bytes);
+  }
 }
 
 bool Executor::reached(const LaneClock& clock) const {

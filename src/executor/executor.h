@@ -3,8 +3,9 @@
 // and sleeps when it has nothing to do. For plans with a device, two more copy between its pages and the host's, one
 // for each direction, and where ops run in the host's memory, another one runs them on a pool of its own.
 //
-// The device is a virtual one: a second pool of pages, in which the same processor computes, behind a link that is held
-// to its rates.
+// The device is a virtual one, a second pool of pages, in which the same processor computes, behind a link that is held
+// to its rates; or an Accelerator, on which ops are started and end later. Then the compute lane runs ahead of the
+// device as far as its waits allow, and an op counts as done when the device has done it.
 //
 // Plans follow each other as a stream: a run returns when its ops are done, on both processors, with moves of its tail
 // still under way, and the next plan's instructions queue behind them in each lane. What the next plan waits for of them
@@ -13,6 +14,7 @@
 // Everything large is reserved by the constructor; running a plan allocates nothing large.
 #pragma once
 
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -23,6 +25,7 @@
 
 #include "device/page_pool.h"
 #include "device/thread_pool.h"
+#include "executor/accelerator.h"
 #include "executor/kernel_table.h"
 #include "executor/link_pace.h"
 #include "executor/op_pace.h"
@@ -48,6 +51,8 @@ struct ExecutorOptions {
   std::function<void(SlotSnapshot)> on_commit = {};
   LinkRate link = {};       // to the device; rates of 0: as fast as memory is copied
   UpdateRates update = {};  // of ops that may run anywhere, with a device; rates of 0: as fast as they run
+  // The device, and the kernels are its own; null: it is virtual. Nobody else uses it meanwhile.
+  std::shared_ptr<Accelerator> accelerator = {};
   IoOptions io;
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> wrap_io = {};  // a failing disk, for tests
   bool poison = false;                // fill pages with NaN before a stay begins on them
@@ -129,6 +134,16 @@ class Executor {
   void run_compute(const Following& following, RunReport& report);
   void run_op(const BoundProgram& program, OpId op, OpPace& pace);
   void await_updates(const Following& following, RunReport& report);
+
+  // With an accelerator.
+  struct Started;
+  std::byte* reserve_on_accelerator(const PagePoolOptions& pool, std::span<const Program* const> programs);
+  void start_ops(const Following& following, RunReport& report);
+  void end_op(const Following& following, std::deque<Started>& started);
+  void put_values(const BoundProgram& program);
+  void get_values(const BoundProgram& program, OpId op);
+  void move_over_link(LaneId lane, BundleId bundle, std::span<const PageId> host_pages);
+  std::vector<PageId> host_pages_of(const Following& following, const Instr& instr) const;
   void begin_stay(const Following& following, InstrId instr, StayId id);
   bool reached(const LaneClock& clock) const;
   void wait_for(const Following& following, InstrId id, RunReport& report);
@@ -172,6 +187,7 @@ class Executor {
   void put_away(MemoryId memory, const std::map<Residence, bool>& wanted, const std::vector<bool>& dead);
   InMemory* held(MemoryId memory, BundleId bundle);
   void end_visit(std::size_t keep);
+  void bring_down(BundleId bundle, bool changes);
   void move_now(BundleId bundle, IoRequest::Kind kind);
   void copy_now(BundleId bundle, LaneId lane);
 
@@ -184,17 +200,22 @@ class Executor {
   void keep_replaced(BundleId bundle);
   int disk_of(BundleId bundle) const;
   std::byte* data(BundleId bundle, MemoryId memory = MemoryId::host) const {
-    return pool_of(memory).address(layout_.bundles[index_of(bundle)].address);
+    const std::int64_t address = layout_.bundles[index_of(bundle)].address;
+    return memory == MemoryId::device && accelerator_ ? accelerator_->address(address)
+                                                      : pool_of(memory).address(address);
   }
   HostPagePool& pool_of(MemoryId memory) const { return memory == MemoryId::host ? *pool_ : *device_; }
-  void attach(PageId physical, const Residence& what, std::size_t index);
-  bool has_device() const { return device_ != nullptr; }
+  void attach(std::span<const PageId> physical, const Residence& what, DeviceStream by = DeviceStream::compute);
+  bool has_device() const { return device_ != nullptr || accelerator_ != nullptr; }
+  std::int64_t page_count(MemoryId memory) const;
 
   const Layout& layout_;
   ExecutorOptions options_;
   std::unique_ptr<HostPagePool> pool_;
-  std::unique_ptr<HostPagePool> device_;  // its pages are numbered after those of the host; null: there is none
-  std::shared_ptr<SlotStore> slots_;      // outlives the engine, which may have requests under way on its files
+  // Its pages are numbered after those of the host. At most one of the two; null: it is not there.
+  std::unique_ptr<HostPagePool> device_;
+  std::shared_ptr<Accelerator> accelerator_;
+  std::shared_ptr<SlotStore> slots_;  // outlives the engine, which may have requests under way on its files
   std::unique_ptr<IoEngine> io_;
   std::vector<std::unique_ptr<BoundProgram>> programs_;
   std::unique_ptr<ThreadPool> threads_;
@@ -215,6 +236,8 @@ class Executor {
   struct Visit {
     BundleId bundle = BundleId::none;
     bool changed = false;
+    bool of_device = false;  // it is in an accelerator's memory, and down for the visit
+    bool passes = true;      // it has pages of the host for the visit alone
   };
   std::vector<Visit> visits_;  // bundles in memory for visits alone, the latest last; at most visited_bundles
   std::vector<std::vector<SlotId>> bundle_slots_;    // the newest version of each bundle on disk

@@ -52,7 +52,11 @@ void Executor::run_copies(const Following& following, LaneId lane, LinkPace& pac
     const MemoryId from = lane == LaneId::up ? MemoryId::host : MemoryId::device;
     const std::int64_t number = lanes_->done[static_cast<std::size_t>(lane)].load();
     events_.submit(lane, following, id, bundle, RunEvents::nowhere, 1);
-    pace.copy(data(bundle, to), data(bundle, from), layout_.bundles[index_of(bundle)].bytes);
+    if (accelerator_) {
+      move_over_link(lane, bundle, host_pages_of(following, instr));
+    } else {
+      pace.copy(data(bundle, to), data(bundle, from), layout_.bundles[index_of(bundle)].bytes);
+    }
     events_.complete(lane, following, id, bundle, RunEvents::nowhere, number);
     end_instr(lane);
   }
@@ -88,6 +92,7 @@ void Executor::stop_workers() {
 
 std::string Executor::describe_device() const {
   if (!has_device()) return {};
+  if (accelerator_) return accelerator_->describe();
   const auto rate = [](double bytes_per_second) {
     if (bytes_per_second <= 0) return std::string("any rate");
     return format_bytes(static_cast<std::int64_t>(bytes_per_second)) + "/s";

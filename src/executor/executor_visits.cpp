@@ -15,7 +15,7 @@ Executor::InMemory* Executor::held(MemoryId memory, BundleId bundle) {
 // Gives the bundle free pages of the memory; what they hold is not its bytes yet.
 Executor::InMemory& Executor::take_pages(const Residence& what) {
   const std::int64_t first = what.memory == MemoryId::device ? pool_->page_count() : 0;
-  std::vector<bool> used(static_cast<std::size_t>(first + pool_of(what.memory).page_count()), false);
+  std::vector<bool> used(static_cast<std::size_t>(first + page_count(what.memory)), false);
   for (const auto& [other, held] : in_memory_) {
     if (other.memory != what.memory) continue;
     for (const PageId page : held.pages) used[index_of(page)] = true;
@@ -27,7 +27,7 @@ Executor::InMemory& Executor::take_pages(const Residence& what) {
   }
   SPILLWAY_CHECK(static_cast<std::int64_t>(pages.size()) == layout_.pages_of(what.bundle),
                  "no {} free pages for bundle {}", layout_.pages_of(what.bundle), index_of(what.bundle));
-  for (std::size_t i = 0; i < pages.size(); ++i) attach(pages[i], what, i);
+  attach(pages, what);
   return in_memory_[what] = {std::move(pages), false};
 }
 
@@ -70,10 +70,8 @@ void Executor::lower(BundleId bundle) {
 }
 
 void Executor::copy_now(BundleId bundle, LaneId lane) {
-  const MemoryId to = lane == LaneId::up ? MemoryId::device : MemoryId::host;
-  const MemoryId from = lane == LaneId::up ? MemoryId::host : MemoryId::device;
   events_.visit_begin(lane, bundle, RunEvents::nowhere);
-  std::memcpy(data(bundle, to), data(bundle, from), static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
+  move_over_link(lane, bundle, held(MemoryId::host, bundle)->pages);
   events_.visit_end(lane, bundle, RunEvents::nowhere);
 }
 
@@ -134,12 +132,15 @@ SlotSnapshot Executor::snapshot() const {
 void Executor::visit_piece(PieceId piece, bool changes, const std::function<void(std::byte* data)>& visit) {
   drain();
   const Place& place = layout_.piece_places[index_of(piece)];
-  const MemoryId where = held(MemoryId::device, place.bundle) != nullptr ? MemoryId::device : MemoryId::host;
+  const bool on_device = held(MemoryId::device, place.bundle) != nullptr;
+  const MemoryId where = on_device && !accelerator_ ? MemoryId::device : MemoryId::host;
   const auto visited =
       std::find_if(visits_.begin(), visits_.end(), [&](const Visit& entry) { return entry.bundle == place.bundle; });
   if (visited != visits_.end()) {
     visited->changed = visited->changed || changes;
     std::rotate(visited, visited + 1, visits_.end());
+  } else if (on_device && accelerator_) {
+    bring_down(place.bundle, changes);
   } else if (InMemory* const found = held(where, place.bundle)) {
     found->dirty = found->dirty || changes;
   } else {
@@ -155,9 +156,27 @@ void Executor::end_visit(std::size_t keep) {
   while (visits_.size() > keep) {
     const Visit visit = visits_.front();
     visits_.erase(visits_.begin());
-    if (visit.changed) write_out(visit.bundle);
-    in_memory_.erase({MemoryId::host, visit.bundle});
+    if (visit.of_device && visit.changed) {
+      copy_now(visit.bundle, LaneId::up);
+      held(MemoryId::device, visit.bundle)->dirty = true;
+      held(MemoryId::host, visit.bundle)->dirty = true;
+    } else if (visit.changed) {
+      write_out(visit.bundle);
+    }
+    if (visit.passes) in_memory_.erase({MemoryId::host, visit.bundle});
   }
+}
+
+// Of an accelerator's memory, which the processor does not see, for a visit.
+void Executor::bring_down(BundleId bundle, bool changes) {
+  end_visit(visited_bundles - 1);
+  const bool passes = held(MemoryId::host, bundle) == nullptr;
+  if (passes) take_pages({MemoryId::host, bundle});
+  copy_now(bundle, LaneId::down);
+  // What comes down may be newer than the copy on disk.
+  InMemory& below = *held(MemoryId::host, bundle);
+  below.dirty = below.dirty || held(MemoryId::device, bundle)->dirty;
+  visits_.push_back({bundle, changes, true, passes});
 }
 
 void Executor::settle(const Plan& plan, const Boundary& boundary) {

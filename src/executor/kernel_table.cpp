@@ -45,10 +45,9 @@ void AlignedBytes::Free::operator()(std::byte* data) const {
 }
 
 HostValues::HostValues(const Program& program) : bytes_(bytes_of(program)) {
-  std::int64_t end_bytes = 0;
   for (const Value& value : program.values) {
-    offsets_.push_back(is_host(value) ? end_bytes : -1);
-    if (is_host(value)) end_bytes += round_up(value.type.bytes(), host_alignment_bytes);
+    offsets_.push_back(is_host(value) ? end_bytes_ : -1);
+    if (is_host(value)) end_bytes_ += round_up(value.type.bytes(), host_alignment_bytes);
   }
 }
 
@@ -67,13 +66,22 @@ KernelKey key_of(const Program& program, const Op& op) {
   return key;
 }
 
-const Kernel& KernelCache::get(const KernelKey& key) {
+const Kernel& KernelCache::get_from(Kernels& kernels, const KernelKey& key, const MakeKernel& make) {
   const auto found =
-      std::find_if(kernels_.begin(), kernels_.end(), [&](const auto& entry) { return entry.first == key; });
-  if (found != kernels_.end()) return *found->second;
-  kernels_.emplace_back(key, make_cpu_kernel(key));
-  scratch_bytes_ = std::max(scratch_bytes_, kernels_.back().second->scratch_bytes());
-  return *kernels_.back().second;
+      std::find_if(kernels.begin(), kernels.end(), [&](const auto& entry) { return entry.first == key; });
+  if (found != kernels.end()) return *found->second;
+  kernels.emplace_back(key, make(key));
+  return *kernels.back().second;
+}
+
+const Kernel& KernelCache::get(const KernelKey& key) {
+  const Kernel& kernel = get_from(kernels_, key, make_ ? make_ : make_cpu_kernel);
+  scratch_bytes_ = std::max(scratch_bytes_, kernel.scratch_bytes());
+  return kernel;
+}
+
+const Kernel& KernelCache::get_on_host(const KernelKey& key) {
+  return make_ ? get_from(host_kernels_, key, make_cpu_kernel) : get(key);
 }
 
 std::int64_t KernelCache::compiled_products() const {
@@ -87,20 +95,24 @@ void KernelCache::make_all(const Program& program) {
 }
 
 BoundProgram::BoundProgram(const Program& program, const ProgramLayout& layout, const Layout& whole,
-                           const HostPagePool& pool, const HostPagePool& host, KernelCache& kernels)
-    : program_(program), host_(program) {
-  const auto address_in = [&](const HostPagePool& pages) {
+                           const OperandMemory& memory, const OperandMemory& host, KernelCache& kernels)
+    : program_(program), host_(program), values_(memory.values) {
+  const auto address_in = [&](const OperandMemory& in) {
     return [&](const Operand& operand) -> std::byte* {
       if (!operand.exists()) return nullptr;
       const Place& place = layout.places[index_of(operand.first)];
-      if (place.bundle == BundleId::none) return host_.data(operand.first);
-      return pages.address(whole.bundles[index_of(place.bundle)].address + place.offset_bytes);
+      if (place.bundle != BundleId::none)
+        return in.pages + whole.bundles[index_of(place.bundle)].address + place.offset_bytes;
+      std::byte* const value = host_.data(operand.first);
+      return in.values == nullptr ? value : in.values + (value - host_.all().data());
     };
   };
   for (const Op& op : program.ops) {
     kernels_.push_back(&kernels.get(key_of(program, op)));
-    add(program, op, address_in(pool), in_pool_);
-    if (&host != &pool) add(program, op.spec->anywhere ? op : Op(), address_in(host), on_host_);
+    add(program, op, address_in(memory), in_pages_);
+    if (host.pages == memory.pages) continue;
+    host_kernels_.push_back(op.spec->anywhere ? &kernels.get_on_host(key_of(program, op)) : nullptr);
+    add(program, op.spec->anywhere ? op : Op(), address_in(host), on_host_);
   }
 }
 
@@ -115,12 +127,13 @@ void BoundProgram::add(const Program& program, const Op& op, const Address& addr
   to.first_write.push_back(static_cast<std::uint32_t>(to.writes.size()));
 }
 
-BoundProgram::Call BoundProgram::call_in(const Operands& operands, OpId op) const {
+BoundProgram::Call BoundProgram::call_in(const std::vector<const Kernel*>& kernels, const Operands& operands,
+                                         OpId op) const {
   const std::size_t i = index_of(op);
   const auto part = [i](const auto& all, const std::vector<std::uint32_t>& first) {
     return std::span(all).subspan(first[i], first[i + 1] - first[i]);
   };
-  return {kernels_[i], part(operands.reads, operands.first_read), part(operands.writes, operands.first_write)};
+  return {kernels[i], part(operands.reads, operands.first_read), part(operands.writes, operands.first_write)};
 }
 
 std::int64_t BoundProgram::updated_by(OpId op) const {

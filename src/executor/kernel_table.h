@@ -1,7 +1,9 @@
 // The kernels of a Program: one a class of op, made once, and for every op the addresses it runs on.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "device/page_pool.h"
@@ -34,44 +36,65 @@ class HostValues {
     return offsets_[index_of(id)] < 0 ? nullptr : bytes_.data() + offsets_[index_of(id)];
   }
   static std::int64_t bytes_of(const Program& program);
+  // All of them, one after the other, for a device that has them in its own memory too.
+  std::span<std::byte> all() const { return {bytes_.data(), static_cast<std::size_t>(end_bytes_)}; }
 
  private:
   std::vector<std::int64_t> offsets_;  // -1: in pages
+  std::int64_t end_bytes_ = 0;
   AlignedBytes bytes_;
 };
 
-// Kernels made so far; classes recur across layers, micro-batches and Programs.
+using MakeKernel = std::function<std::unique_ptr<Kernel>(const KernelKey&)>;
+
+// Kernels made so far; classes recur across layers, micro-batches and Programs. They are the processor's, or a
+// device's: those that `make` makes.
 class KernelCache {
  public:
+  explicit KernelCache(MakeKernel make = {}) : make_(std::move(make)) {}
   const Kernel& get(const KernelKey& key);
+  const Kernel& get_on_host(const KernelKey& key);  // the processor's, also where the others are a device's
   void make_all(const Program& program);
   std::int64_t scratch_bytes() const { return scratch_bytes_; }  // a thread needs at most this
   std::size_t size() const { return kernels_.size(); }
   std::int64_t compiled_products() const;
 
  private:
-  std::vector<std::pair<KernelKey, std::unique_ptr<Kernel>>> kernels_;
+  using Kernels = std::vector<std::pair<KernelKey, std::unique_ptr<Kernel>>>;
+  static const Kernel& get_from(Kernels& kernels, const KernelKey& key, const MakeKernel& make);
+
+  MakeKernel make_;  // empty: they are the processor's
+  Kernels kernels_;
+  Kernels host_kernels_;  // beside a device's
   std::int64_t scratch_bytes_ = 0;
 };
 
 KernelKey key_of(const Program& program, const Op& op);
 
+// Where the operands of ops lie: in pages, from this address on, and inputs and outputs where the host keeps them, or
+// on a device from `values` on.
+struct OperandMemory {
+  std::byte* pages = nullptr;
+  std::byte* values = nullptr;  // null: the host's
+};
+
 // The ops of one Program, ready to run.
 class BoundProgram {
  public:
-  // Ops use the pages of `pool`; those that may run anywhere may use those of `host`, too.
-  BoundProgram(const Program& program, const ProgramLayout& layout, const Layout& whole, const HostPagePool& pool,
-               const HostPagePool& host, KernelCache& kernels);
+  // Ops use the pages of `memory`; those that may run anywhere may use those of `host`, too.
+  BoundProgram(const Program& program, const ProgramLayout& layout, const Layout& whole, const OperandMemory& memory,
+               const OperandMemory& host, KernelCache& kernels);
 
   const Program& program() const { return program_; }
-  HostValues& host() { return host_; }
+  const HostValues& host() const { return host_; }
+  std::byte* values() const { return values_; }  // where a device has them; null: nowhere
   struct Call {
     const Kernel* kernel = nullptr;
     std::span<const std::byte* const> reads;
     std::span<std::byte* const> writes;
   };
-  Call call(OpId op) const { return call_in(in_pool_, op); }
-  Call call_on_host(OpId op) const { return call_in(on_host_, op); }
+  Call call(OpId op) const { return call_in(kernels_, in_pages_, op); }
+  Call call_on_host(OpId op) const { return call_in(host_kernels_, on_host_, op); }
   // Parameters that the op updates, of one that may run anywhere; otherwise 0.
   std::int64_t updated_by(OpId op) const;
 
@@ -86,12 +109,14 @@ class BoundProgram {
 
   template <typename Address>
   static void add(const Program& program, const Op& op, const Address& address, Operands& to);
-  Call call_in(const Operands& operands, OpId op) const;
+  Call call_in(const std::vector<const Kernel*>& kernels, const Operands& operands, OpId op) const;
 
   const Program& program_;
   HostValues host_;
-  std::vector<const Kernel*> kernels_;  // by op
-  Operands in_pool_;
+  std::byte* values_;
+  std::vector<const Kernel*> kernels_;       // by op
+  std::vector<const Kernel*> host_kernels_;  // the same on the host, of those that may run anywhere; of others null
+  Operands in_pages_;
   Operands on_host_;  // of those that may run anywhere; of others none
 };
 

@@ -100,7 +100,10 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
         measure_slowdown(existing(choices.spill_dirs.front()), page_bytes, choices.threads, limits);
   }
   limits.seconds = op_probe_seconds;
-  for (const Program* program : programs) fresh |= measure_ops(*program, kernels, limits, rates) > 0;
+  for (const Program* program : programs) {
+    if (choices.accelerator) break;  // its kernels are not the processor's
+    fresh |= measure_ops(*program, kernels, limits, rates) > 0;
+  }
   limits.seconds = disk_probe_seconds;
   fresh |= measure_disks(choices, page_bytes, limits, rates);
   return fresh ? share_rates(cache, rates, false) : rates;
@@ -111,6 +114,15 @@ void use(RatesOf whose, const RunChoices& choices, std::int64_t page_bytes, Know
   const std::vector<DiskRate> disks = disks_for(known.rates, whose, choices, page_bytes);
   known.disk_shares = disk_shares(disks);
   known.disk = together(disks, known.disk_shares);
+  if (choices.device_rates) {  // ops run there, and their rates on the processor say nothing
+    const MachineRates& device = *choices.device_rates;
+    known.rates.ops.clear();
+    known.rates.bf16_flops_per_second = device.bf16_flops_per_second;
+    known.rates.f32_flops_per_second = device.f32_flops_per_second;
+    known.rates.memory_bytes_per_second = device.memory_bytes_per_second;
+    known.rates.op_seconds = device.op_seconds;
+    known.rates.compute_slowdown = 1;
+  }
   if (choices.device_bytes == 0) return;
   known.rates.device_memory_bytes = choices.device_bytes;
   known.rates.link = choices.link;

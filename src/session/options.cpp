@@ -60,18 +60,20 @@ void validate_experiments(const TrainOptions& o) {
 
 void validate_device(const TrainOptions& o) {
   const bool is_virtual = o.device == "virtual";
+  const bool is_cuda = o.device == "cuda";
   for (const auto& [key, value] : {std::pair("device_memory", o.device_memory_bytes), std::pair("link_up", o.link_up),
                                    std::pair("link_down", o.link_down)}) {
-    if (!is_virtual && value != 0)
-      throw UserError("{} is {} but device is {}, which has none; give --device virtual or leave {} out", key, value,
-                      o.device, key);
+    if (!is_virtual && value != 0 && !(is_cuda && key == std::string_view("device_memory")))
+      throw UserError("{} is {} but device is {}, which {}; give --device virtual or leave {} out", key, value,
+                      o.device, is_cuda ? "has a link of its own" : "has none", key);
   }
-  if (!is_virtual && (o.update_on != "auto" || o.update_rate_cpu > 0 || o.update_rate_device > 0))
+  const bool has_rates = o.update_rate_cpu > 0 || o.update_rate_device > 0;
+  if ((!is_virtual && has_rates) || (!is_virtual && !is_cuda && o.update_on != "auto"))
     throw UserError(
         "update_on and the update rates are of a device, but device is {}; give --device virtual or leave them out",
         o.device);
-  if (!is_virtual) return;
-  if (o.device_memory_bytes == 0 && o.machine.empty())
+  if (!is_virtual && !is_cuda) return;
+  if (is_virtual && o.device_memory_bytes == 0 && o.machine.empty())
     throw UserError("device_memory is missing; give it the size of the virtual device, as 512MiB");
   if (o.clip_mode == "speculative")
     throw UserError(
@@ -152,11 +154,12 @@ std::vector<Option> options_of(TrainOptions& o) {
   };
   add_machine_rows(rows, o);
   rows.push_back({"device", machine_group,
-                  "where ops run: cpu; or virtual, a memory apart behind a link, to try a machine with three tiers",
-                  &o.device, one_of({"cpu", "virtual"})});
+                  "where ops run: cpu; cuda, an NVIDIA GPU; or virtual, a memory apart behind a link, to try a machine "
+                  "with three tiers",
+                  &o.device, one_of({"cpu", "cuda", "virtual"})});
   rows.push_back({"device_memory", machine_group,
-                  "bytes of the virtual device, beside `memory`; auto: as `machine` says", &o.device_memory_bytes,
-                  at_least(0), OptionUnit::bytes});
+                  "bytes of the device, beside `memory`; auto: what is free on it, or as `machine` says",
+                  &o.device_memory_bytes, at_least(0), OptionUnit::bytes});
   rows.push_back({"link_up", machine_group,
                   "bytes a second to the virtual device, as 8GiB; auto: as `machine` says, or 8 GB/s", &o.link_up,
                   at_least(0), OptionUnit::bytes});

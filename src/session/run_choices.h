@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
+#include "executor/accelerator.h"
 #include "machine/rates.h"
 #include "plan/plan.h"
 
@@ -24,12 +27,14 @@ struct RunChoices {
   Policy policy = Policy::automatic;
   std::vector<PieceId> pinned = {};  // their bundles, see PlanRequest
   Commits commits = Commits::none;
-  std::int64_t reserved_bytes = 0;  // of the budget, for what goes on beside the Programs
-  std::int64_t device_bytes = 0;    // of the virtual device; 0: there is none
-  LinkRate link = {};               // to it
-  UpdateRates update = {};          // of both processors, where they are held to rates
-  bool splits_updates = false;      // some may run on the host beside the device
-  double device_updates = 1;        // the share of the parameters that the device updates
+  std::int64_t reserved_bytes = 0;                // of the budget, for what goes on beside the Programs
+  std::int64_t device_bytes = 0;                  // of a device's pages; 0: there is none
+  LinkRate link = {};                             // to it
+  std::shared_ptr<Accelerator> accelerator = {};  // the device; null: there is none, or it is virtual
+  std::optional<MachineRates> device_rates = {};  // of an accelerator, as measured
+  UpdateRates update = {};                        // of both processors, where they are held to rates
+  bool splits_updates = false;                    // some may run on the host beside the device
+  double device_updates = 1;                      // the share of the parameters that the device updates
 };
 
 // `notes` gains a sentence for each choice a user should know of.

@@ -77,6 +77,7 @@ RunState identity_of(const TrainingSetup& setup, const TokenStore* tokens) {
   state.data_tokens = tokens != nullptr ? tokens->count() : 0;
   state.data_hash = tokens != nullptr ? fmt::format("{:016x}", tokens->hash()) : "";
   state.numeric_key = numeric_key();
+  if (setup.choices.accelerator) state.numeric_key += "; " + setup.choices.accelerator->numeric_key();
   const std::string text = dump(setup.planned.plans.front(), setup.planned.layout, setup.steps.usual().program);
   state.plan_hash = fmt::format("{:016x}", checksum_of(std::as_bytes(std::span(text))));
   return state;

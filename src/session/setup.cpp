@@ -4,6 +4,8 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "cuda/cuda.h"
+#include "device/memory_info.h"
 #include "formats/machine_file.h"
 #include "session/known_machine.h"
 #include "sim/awaited.h"
@@ -76,7 +78,8 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
       folder(given.model),
       files(folder, config.model),
       choices(choose(
-          given.dtype, given.threads, given.memory_bytes, given.spill_dir,
+          given.device == "cuda" && given.dtype == "auto" ? "bf16" : given.dtype, given.threads, given.memory_bytes,
+          given.spill_dir,
           given.output_dir.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(given.output_dir),
           notes)),
       shape(step_shape_of(given, config.model)),
@@ -127,9 +130,48 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   say_where_updates_run();
 }
 
-// The virtual device as the options say, or else the machine they name.
+// A device that is opened takes memory of the host's for its driver and libraries: as much as is resident then, and
+// this.
+constexpr std::int64_t driver_margin_bytes = 128 * mib;
+// Of the device's own memory, left for the driver's use and what the kernels' scratch takes.
+constexpr std::int64_t device_margin_bytes = gib;
+
+void TrainingSetup::open_cuda() {
+  const double host_bandwidth =
+      recall_machine(options.machine, choices, accelerator_page_bytes).rates.memory_bandwidth();
+  choices.accelerator = open_cuda_device();
+  choices.device_rates = choices.accelerator->measured(assumed_rates());
+  choices.link = choices.device_rates->link;
+  const double bytes = choices.dtype == DType::bf16 ? 26 : 28;  // of a parameter, read and written by its update
+  choices.update = {host_bandwidth / bytes, choices.device_rates->memory_bandwidth() / bytes};
+  choices.splits_updates = options.update_on != "device";
+  choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
+  choices.device_bytes = options.device_memory_bytes;
+  const std::int64_t free_bytes = choices.accelerator->free_bytes();
+  if (choices.device_bytes == 0) {
+    choices.device_bytes = free_bytes - free_bytes / 20 - device_margin_bytes;
+    notes.push_back(fmt::format("device_memory is {}, what is free less a margin", format_bytes(choices.device_bytes)));
+  }
+  if (choices.device_bytes <= 0 || choices.device_bytes > free_bytes) {
+    throw DoesNotFit(
+        "device_memory: {} asked for, and {} of {} are free on the CUDA device; give less, or end what "
+        "else uses it",
+        format_bytes(options.device_memory_bytes), format_bytes(free_bytes),
+        format_bytes(choices.accelerator->memory_bytes()));
+  }
+  choices.reserved_bytes += round_up(rss_bytes(), mib) + driver_margin_bytes;
+  kernels = fresh_kernels();
+}
+
+KernelCache TrainingSetup::fresh_kernels() const {
+  if (!choices.accelerator) return KernelCache();
+  return KernelCache([device = choices.accelerator](const KernelKey& key) { return device->make_kernel(key); });
+}
+
+// CUDA's, or the virtual device as the options say, or else the machine they name.
 void TrainingSetup::take_device() {
   if (options.device == "cpu") return;
+  if (options.device == "cuda") return open_cuda();
   const MachineRates rates = options.machine.empty() ? assumed_rates() : read_machine(options.machine);
   choices.device_bytes = options.device_memory_bytes > 0 ? options.device_memory_bytes : rates.device_memory_bytes;
   if (choices.device_bytes == 0) {
@@ -284,7 +326,7 @@ void TrainingSetup::choose_way() {
 bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
   if (model.keeps_gradients()) {  // and with what was planned then, they are not of this run
     model = fresh_model();
-    kernels = KernelCache();
+    kernels = fresh_kernels();
   }
   PieceSet speculated = all_weights(model.state());
   plan_recorded(ways, speculated);
@@ -321,8 +363,9 @@ PlanLinks TrainingSetup::links() const {
 void TrainingSetup::plan_steps() {
   std::vector<const Program*> programs = steps.programs();
   if (evaluation) programs.push_back(&evaluation->program);
+  const bool of_device = choices.accelerator && options.page_size_bytes == 0;
   planned = plan_programs(std::move(programs), model.state(), choices, kernels, config.model.vocab_size,
-                          options.page_size_bytes, links());
+                          of_device ? accelerator_page_bytes : options.page_size_bytes, links());
 }
 
 }  // namespace spillway

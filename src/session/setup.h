@@ -56,7 +56,9 @@ class TrainingSetup {
 
  private:
   Model fresh_model() const;
+  KernelCache fresh_kernels() const;
   void take_device();
+  void open_cuda();
   void plan_work(const WorkChoice& choice);
   std::vector<PieceId> pieces_to_pin(double share) const;
   KnownMachine recalled() const;

@@ -205,7 +205,8 @@ class TrainingRun {
     require_output_space(setup_);  // beside the slots
     execution.on_commit = [this](SlotSnapshot snapshot) { checkpoints_.reached(std::move(snapshot)); };
     execution.link = setup_.choices.link;
-    execution.update = setup_.choices.update;
+    execution.accelerator = setup_.choices.accelerator;
+    if (!execution.accelerator) execution.update = setup_.choices.update;  // a virtual device is held to them
     execution.io.allow_uring = options_.allow_uring;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
     execution.recorder = watch_.recorder();
@@ -216,7 +217,8 @@ class TrainingRun {
     observer().note(executor_->describe_pages());
     observer().note(executor_->describe_io());
     if (const std::string device = executor_->describe_device(); !device.empty()) observer().note(device);
-    observer().note("products: " + matmul_numeric_key());
+    observer().note("products: " +
+                    (setup_.choices.accelerator ? setup_.choices.accelerator->numeric_key() : matmul_numeric_key()));
     checkpoints_.adopt(*executor_);
     executor_->settle(plan(0), plan(0).entry);
     const auto between = [this] { stop_loading_if_asked(); };
