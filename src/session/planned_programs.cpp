@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "cuda/cuda.h"
 #include "device/memory_info.h"
 #include "plan/tiers.h"
 #include "plan/update_split.h"
@@ -17,6 +18,7 @@ namespace {
 // Measured on the release build with gpt2-124m and tinyllama-1.1b shapes, then rounded up by a third or more. The
 // process: code, libraries and allocator before anything is recorded (12 MiB).
 constexpr std::int64_t process_bytes = 16 * mib;
+constexpr std::int64_t cuda_build_bytes = mib;        // more, where kernels of CUDA are linked in
 constexpr std::int64_t bytes_per_thread = 256 * kib;  // touched stack
 constexpr std::int64_t bytes_per_product = 64 * kib;  // 44 KiB: code that oneDNN generates
 constexpr std::int64_t bytes_per_kernel = 4 * kib;
@@ -34,7 +36,8 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
     if (!state.tensor(piece.tensor).committed) continue;  // neither loaded nor saved
     largest_piece = std::max(largest_piece, (piece.row_end - piece.row_begin) * state.tensor(piece.tensor).cols);
   }
-  std::int64_t bytes = process_bytes + largest_piece * staging_bytes_per_element + vocab_size * bytes_per_token;
+  std::int64_t bytes = process_bytes + (built_with_cuda() ? cuda_build_bytes : 0);
+  bytes += largest_piece * staging_bytes_per_element + vocab_size * bytes_per_token;
   bytes += static_cast<std::int64_t>(kernels.size()) * bytes_per_kernel;
   bytes += kernels.compiled_products() * bytes_per_product;
   bytes += threads * (bytes_per_thread + round_up(kernels.scratch_bytes(), 4096));
