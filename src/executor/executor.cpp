@@ -35,12 +35,13 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   PagePoolOptions pool;
   pool.page_bytes = layout.page_bytes;
   pool.page_count = plans.front().pages;
-  pool.other_pages = plans.front().device_pages;
+  pool.other_pages = options.accelerator ? 0 : plans.front().device_pages;
   pool.address_bytes = layout.address_bytes;
   pool.threads = options.threads;
   pool.huge_pages = options.huge_pages;
   pool_ = std::make_unique<HostPagePool>(pool);
-  std::swap(pool.page_count, pool.other_pages);
+  pool.other_pages = pool.page_count;
+  pool.page_count = plans.front().device_pages;
   std::byte* values = nullptr;
   if (pool.page_count > 0 && options_.accelerator) {
     values = reserve_on_accelerator(pool, programs);
