@@ -1,14 +1,23 @@
 # SPILLWAY_CUDA: AUTO builds the CUDA backend where the toolkit is, ON wants it, OFF leaves it out. Without it the room
-# has absent.cpp alone, which says so at run time, and all else is complete.
+# has absent.cpp alone, which says so at run time, and all else is complete. The kernels take a minute of one processor,
+# so of the presets only release has all of them: debug stops at PTX, which a driver compiles, and thread has none.
 #
 # The runtime library is linked statically and asks for the driver when a device is opened; cuBLASLt is loaded then too.
 # So a program built here runs on machines that have neither.
 set(SPILLWAY_CUDA AUTO CACHE STRING "CUDA backend: AUTO, ON or OFF")
 set(SPILLWAY_CUDA_ARCHITECTURES "80;90" CACHE STRING "Compute capabilities that CUDA code is compiled for")
+set(least_nvcc 13)
+set(nvcc_release 0)
 set(spillway_has_cuda OFF)
 if(NOT SPILLWAY_CUDA STREQUAL OFF)
   find_program(SPILLWAY_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda /opt/cuda PATH_SUFFIXES bin)
-  if(SPILLWAY_NVCC)
+  if(SPILLWAY_NVCC)  # an older one may not even take this compiler, which would end the configuration
+    execute_process(COMMAND ${SPILLWAY_NVCC} --version OUTPUT_VARIABLE nvcc_version ERROR_QUIET)
+    if(nvcc_version MATCHES "release ([0-9.]+)")
+      set(nvcc_release ${CMAKE_MATCH_1})
+    endif()
+  endif()
+  if(nvcc_release VERSION_GREATER_EQUAL least_nvcc)
     set(CMAKE_CUDA_COMPILER ${SPILLWAY_NVCC})
     if(NOT CMAKE_CUDA_HOST_COMPILER)
       set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
@@ -21,12 +30,13 @@ if(NOT SPILLWAY_CUDA STREQUAL OFF)
       list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
     endif()
     find_package(CUDAToolkit)
+    find_path(SPILLWAY_CUBLASLT cublasLt.h PATHS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
   endif()
-  if(TARGET CUDA::cudart_static AND EXISTS ${CUDAToolkit_INCLUDE_DIRS}/cublasLt.h)
+  if(TARGET CUDA::cudart_static AND SPILLWAY_CUBLASLT)
     set(spillway_has_cuda ON)
   elseif(SPILLWAY_CUDA STREQUAL ON)
-    message(FATAL_ERROR "SPILLWAY_CUDA is ON, and the CUDA toolkit was not found whole: nvcc ${SPILLWAY_NVCC}, headers "
-                        "${CUDAToolkit_INCLUDE_DIRS} (with cublasLt.h), cudart_static")
+    message(FATAL_ERROR "SPILLWAY_CUDA is ON, and no CUDA toolkit of ${least_nvcc} or newer was found whole: nvcc "
+                        "${SPILLWAY_NVCC} (release ${nvcc_release}), cublasLt.h ${SPILLWAY_CUBLASLT}, cudart_static")
   endif()
 endif()
 message(STATUS "CUDA backend: ${spillway_has_cuda}")

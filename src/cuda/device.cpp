@@ -54,8 +54,8 @@ DeviceFacts facts_of_first_device() {
     throw DeviceError("device is cuda, and {} has compute capability {}.{}; 8.0 or newer is needed: give --device cpu",
                       facts.name, facts.major, facts.minor);
   }
-  check(cudaSetDevice(facts.index), "opening the device (another process may have it to itself)");
-  check(cudaFree(nullptr), "opening the device (another process may have it to itself)");
+  check(cudaSetDevice(facts.index), "opening the device");
+  check(cudaFree(nullptr), "opening the device");
   return facts;
 }
 
@@ -73,11 +73,7 @@ Device::Device() : facts_(facts_of_first_device()) {
 
 // After a failure of the device all of these fail as well, and there is nothing to be done about it.
 Device::~Device() {
-  try {
-    give_back();
-  } catch (const DeviceError&) {
-    pool_.reset();
-  }
+  give_back();
   for (CUevent_st* event : events_) cudaEventDestroy(event);
   for (Stream stream : streams_) cudaStreamDestroy(stream);
 }

@@ -46,9 +46,9 @@ Driver::Driver()
 std::int64_t Driver::granularity_bytes(int device) const {
   const CUmemAllocationProp properties = properties_of(device);
   std::size_t bytes = 0;
-  check_driver(SPILLWAY_CALL(PFN_cuMemGetAllocationGranularity_v10020, calls_.granularity)(
-                   &bytes, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-               "asking for the size of pages");
+  check(SPILLWAY_CALL(PFN_cuMemGetAllocationGranularity_v10020, calls_.granularity)(&bytes, &properties,
+                                                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        "asking for the size of pages");
   return static_cast<std::int64_t>(bytes);
 }
 
@@ -58,7 +58,7 @@ std::uint64_t Driver::create(int device, std::int64_t bytes) const {
   const CUresult status =
       SPILLWAY_CALL(PFN_cuMemCreate_v10020, calls_.create)(&handle, static_cast<std::size_t>(bytes), &properties, 0);
   if (status == CUDA_ERROR_OUT_OF_MEMORY) return 0;
-  check_driver(status, "taking memory of the device");
+  check(status, "taking memory of the device");
   return handle;
 }
 
@@ -68,9 +68,9 @@ void Driver::release(std::uint64_t handle) const noexcept {
 
 std::uint64_t Driver::reserve(std::int64_t bytes, std::int64_t alignment) const {
   CUdeviceptr address = 0;
-  check_driver(SPILLWAY_CALL(PFN_cuMemAddressReserve_v10020, calls_.reserve)(&address, static_cast<std::size_t>(bytes),
-                                                                             static_cast<std::size_t>(alignment), 0, 0),
-               "reserving addresses on the device");
+  check(SPILLWAY_CALL(PFN_cuMemAddressReserve_v10020, calls_.reserve)(&address, static_cast<std::size_t>(bytes),
+                                                                      static_cast<std::size_t>(alignment), 0, 0),
+        "reserving addresses on the device");
   return address;
 }
 
@@ -79,13 +79,13 @@ void Driver::free_addresses(std::uint64_t address, std::int64_t bytes) const noe
 }
 
 void Driver::map(std::uint64_t address, std::int64_t bytes, std::uint64_t handle) const {
-  check_driver(SPILLWAY_CALL(PFN_cuMemMap_v10020, calls_.map)(address, static_cast<std::size_t>(bytes), 0, handle, 0),
-               "mapping a page of the device");
+  check(SPILLWAY_CALL(PFN_cuMemMap_v10020, calls_.map)(address, static_cast<std::size_t>(bytes), 0, handle, 0),
+        "mapping a page of the device");
 }
 
 void Driver::unmap(std::uint64_t address, std::int64_t bytes) const {
-  check_driver(SPILLWAY_CALL(PFN_cuMemUnmap_v10020, calls_.unmap)(address, static_cast<std::size_t>(bytes)),
-               "unmapping a page of the device");
+  check(SPILLWAY_CALL(PFN_cuMemUnmap_v10020, calls_.unmap)(address, static_cast<std::size_t>(bytes)),
+        "unmapping a page of the device");
 }
 
 void Driver::allow_access(std::uint64_t address, std::int64_t bytes, int device) const {
@@ -93,15 +93,9 @@ void Driver::allow_access(std::uint64_t address, std::int64_t bytes, int device)
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = device;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  check_driver(SPILLWAY_CALL(PFN_cuMemSetAccess_v10020, calls_.allow_access)(address, static_cast<std::size_t>(bytes),
-                                                                             &access, 1),
-               "opening a page of the device");
-}
-
-std::string Driver::text_of(int status) {
-  if (status == CUDA_ERROR_OUT_OF_MEMORY) return "out of memory";
-  if (status == CUDA_ERROR_ECC_UNCORRECTABLE) return "an uncorrectable error of its memory (ECC)";
-  return fmt::format("error {} of the driver", status);
+  check(SPILLWAY_CALL(PFN_cuMemSetAccess_v10020, calls_.allow_access)(address, static_cast<std::size_t>(bytes), &access,
+                                                                      1),
+        "opening a page of the device");
 }
 
 #undef SPILLWAY_CALL

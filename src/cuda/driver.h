@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 namespace spillway::cuda {
 
@@ -24,8 +23,6 @@ class Driver {
   void map(std::uint64_t address, std::int64_t bytes, std::uint64_t handle) const;
   void unmap(std::uint64_t address, std::int64_t bytes) const;
   void allow_access(std::uint64_t address, std::int64_t bytes, int device) const;  // reading and writing
-
-  static std::string text_of(int status);
 
  private:
   struct Calls {

@@ -1,5 +1,7 @@
 #include "cuda/page_pool.h"
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "base/error.h"
 
@@ -61,7 +63,6 @@ void DevicePagePool::attach(std::int64_t address_offset, std::span<const PageId>
                      address_offset + std::ssize(pages) * page_bytes_ <= address_bytes_,
                  "{} pages at {} of {} bytes", pages.size(), address_offset, address_bytes_);
   const auto first = static_cast<std::size_t>(address_offset / page_bytes_);
-  const std::lock_guard lock(mutex_);
   bool waited = false;
   std::size_t begin = pages.size();  // of what is mapped here, and its end
   std::size_t end = 0;
@@ -78,7 +79,6 @@ void DevicePagePool::attach(std::int64_t address_offset, std::span<const PageId>
     }
     driver_.map(address_of(first + i), page_bytes_, handles_[static_cast<std::size_t>(page)]);
     there = page;
-    ++mapped_pages_;
     begin = std::min(begin, i);
     end = i + 1;
   }

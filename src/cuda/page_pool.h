@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -30,14 +29,14 @@ class DevicePagePool {
 
   // Puts pages at adjacent places from this offset on, a multiple of the page size. Where another page is mapped there,
   // `before_unmapping` is called first, once: it returns when nothing that was started uses the address any more. Any
-  // threads, for different pages at different offsets.
+  // threads, for different pages at different offsets: the plan orders the uses of one page and of one offset, and no
+  // thread waits for what another waits for.
   void attach(std::int64_t address_offset, std::span<const PageId> pages,
               const std::function<void()>& before_unmapping);
 
   std::byte* address(std::int64_t offset) const { return base_ + offset; }
   std::int64_t page_bytes() const { return page_bytes_; }
   std::int64_t page_count() const { return page_count_; }
-  std::int64_t mapped_pages() const { return mapped_pages_; }  // so far; for a report
 
  private:
   void free() noexcept;
@@ -50,9 +49,7 @@ class DevicePagePool {
   std::int64_t address_bytes_ = 0;
   std::byte* base_ = nullptr;
   std::vector<std::uint64_t> handles_;  // by page
-  std::mutex mutex_;                    // guards what follows
   std::vector<std::int32_t> mapped_;    // by place in the range: the page, or -1
-  std::int64_t mapped_pages_ = 0;
 };
 
 }  // namespace spillway::cuda

@@ -48,8 +48,10 @@ void find(void* library, const char* name, Call& call) {
 
 void check_product(cublasStatus_t status, std::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw DeviceError("CUDA: {} failed with status {} of cuBLASLt; what was committed is safe", what,
-                    static_cast<int>(status));
+  throw DeviceError("CUDA: {} failed with status {} of cuBLASLt; {}", what, static_cast<int>(status),
+                    status == CUBLAS_STATUS_ALLOC_FAILED
+                        ? "give less --device-memory, or end what else uses the device"
+                        : "what was committed is safe; see the driver's messages (dmesg)");
 }
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }

@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include "base/error.h"
-#include "cuda/driver.h"
 
 namespace spillway::cuda {
 namespace {
@@ -13,12 +12,14 @@ std::string_view advice(cudaError_t status) {
   switch (status) {
     case cudaErrorMemoryAllocation: return "give less --device-memory, or end what else uses the device";
     case cudaErrorECCUncorrectable:
-    case cudaErrorHardwareStackError:
       return "the device's memory is faulty: run on another, or reset it; what was committed is safe";
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
     case cudaErrorIllegalInstruction:
     case cudaErrorMisalignedAddress:
+    case cudaErrorHardwareStackError:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
     case cudaErrorAssert: return "this is a fault of spillway's: please report it; what was committed is safe";
     case cudaErrorNoKernelImageForDevice: return "this build has no code for the device: build with its architecture";
     case cudaErrorDevicesUnavailable: return "another process has the device to itself: end it, or give --device cpu";
@@ -31,14 +32,9 @@ std::string_view advice(cudaError_t status) {
 void check(int status, std::string_view what) {
   const auto error = static_cast<cudaError_t>(status);
   if (error == cudaSuccess) return;
+  cudaGetLastError();  // it is told here, and not to be taken for one of a launch
   throw DeviceError("CUDA: {} failed: {} ({}); {}", what, cudaGetErrorString(error), cudaGetErrorName(error),
                     advice(error));
-}
-
-void check_driver(int status, std::string_view what) {
-  if (status == 0) return;
-  throw DeviceError("CUDA: {} failed: {}; give less --device-memory, or end what else uses the device", what,
-                    Driver::text_of(status));
 }
 
 void check_launch(std::string_view op) {

@@ -90,8 +90,7 @@ Executor::~Executor() {
   lanes_->changed.notify_all();
   stop_workers();
   lanes_->thread.join();
-  if (options_.slots) slots_->on_release({});   // they outlive the engine, and commits may give some back until then
-  if (accelerator_) accelerator_->give_back();  // before the host's pages, which it knows, are gone
+  if (options_.slots) slots_->on_release({});  // they outlive the engine, and commits may give some back until then
 }
 
 std::byte* Executor::host_value(std::int32_t program, const Operand& operand) const {
@@ -264,18 +263,6 @@ void Executor::run_op(const BoundProgram& program, OpId op, OpPace& pace) {
   };
   const std::int64_t parameters = program.updated_by(op);
   parameters > 0 ? pace.run(static_cast<double>(parameters), run) : run();
-}
-
-// Inputs and outputs are the caller's again when both processors are done. A plan of updates alone may have no other
-// op.
-void Executor::await_updates(const Following& following, RunReport& report) {
-  const auto lane = static_cast<std::size_t>(LaneId::update);
-  const auto& lanes = following.waits->plan().lanes;
-  if (lanes[lane].empty()) return;
-  LaneClock clock{};
-  clock[lane] = following.base[lane] + std::ssize(lanes[lane]);
-  const auto& computed = lanes[static_cast<std::size_t>(LaneId::compute)];
-  wait_until(following, computed.empty() ? lanes[lane].back() : computed.back(), clock, report);
 }
 
 void Executor::begin_stay(const Following& following, InstrId instr, StayId id) {

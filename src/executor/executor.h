@@ -214,8 +214,8 @@ class Executor {
   std::unique_ptr<HostPagePool> pool_;
   // Its pages are numbered after those of the host. At most one of the two; null: it is not there.
   std::unique_ptr<HostPagePool> device_;
-  std::shared_ptr<Accelerator> accelerator_;
-  std::shared_ptr<SlotStore> slots_;  // outlives the engine, which may have requests under way on its files
+  std::shared_ptr<Accelerator> accelerator_;  // its end gives back what was reserved
+  std::shared_ptr<SlotStore> slots_;          // outlives the engine, which may have requests under way on its files
   std::unique_ptr<IoEngine> io_;
   std::vector<std::unique_ptr<BoundProgram>> programs_;
   std::unique_ptr<ThreadPool> threads_;

@@ -21,7 +21,9 @@ std::byte* Executor::reserve_on_accelerator(const PagePoolOptions& pool, std::sp
   AcceleratorMemory memory{pool.page_bytes, pool.page_count, pool.address_bytes, 0};
   for (const Program* program : programs) memory.value_bytes += HostValues::bytes_of(*program);
   options_.accelerator->reserve(memory, *pool_);
-  accelerator_ = options_.accelerator;
+  // It gives all back before the host's pages, which it knows, are gone, also when the constructor fails.
+  accelerator_ = std::shared_ptr<Accelerator>(options_.accelerator.get(),
+                                              [device = options_.accelerator](Accelerator*) { device->give_back(); });
   return accelerator_->values();
 }
 

@@ -33,4 +33,16 @@ void Executor::run_updates(const Following& following, OpPace& pace) {
   }
 }
 
+// Inputs and outputs are the caller's again when both processors are done. A plan of updates alone may have no other
+// op.
+void Executor::await_updates(const Following& following, RunReport& report) {
+  const auto lane = static_cast<std::size_t>(LaneId::update);
+  const auto& lanes = following.waits->plan().lanes;
+  if (lanes[lane].empty()) return;
+  LaneClock clock{};
+  clock[lane] = following.base[lane] + std::ssize(lanes[lane]);
+  const auto& computed = lanes[static_cast<std::size_t>(LaneId::compute)];
+  wait_until(following, computed.empty() ? lanes[lane].back() : computed.back(), clock, report);
+}
+
 }  // namespace spillway

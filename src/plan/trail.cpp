@@ -155,20 +155,21 @@ std::vector<PageId> Trail::lay_pages(const PlanWaits& waits, std::span<const std
     return pages;
   };
   lay_open_pages(waits, of_range(laid, 0, host), of_range(used, 0, device), physical);
-  if (plan.up_bytes + plan.down_bytes == 0) keep_device_pages(host, used, laid, physical);
+  if (plan.up_bytes + plan.down_bytes == 0) keep_device_pages(host, device, used, laid, physical);
   lay_open_pages(waits, of_range(laid, host, std::ssize(laid)), of_range(used, device, std::ssize(used)), physical);
   return physical;
 }
 
 // A plan whose device moves nothing has no tail to wait for, and a device that maps pages to addresses has the same
 // ones to map in every step: each page is its own where it is free.
-void Trail::keep_device_pages(std::ptrdiff_t first, std::vector<bool>& used, std::vector<bool>& laid,
-                              std::vector<PageId>& physical) {
-  for (std::ptrdiff_t p = first; p < std::ssize(laid); ++p) {
-    const auto page = static_cast<std::size_t>(p);
-    if (laid[page] || used[page]) continue;
-    physical[page] = static_cast<PageId>(p);
-    laid[page] = used[page] = true;
+void Trail::keep_device_pages(std::ptrdiff_t first, std::ptrdiff_t first_physical, std::vector<bool>& used,
+                              std::vector<bool>& laid, std::vector<PageId>& physical) {
+  for (std::ptrdiff_t p = 0; first + p < std::ssize(laid); ++p) {
+    const auto page = static_cast<std::size_t>(first + p);
+    const auto own = static_cast<std::size_t>(first_physical + p);
+    if (laid[page] || used[own]) continue;
+    physical[page] = static_cast<PageId>(own);
+    laid[page] = used[own] = true;
   }
 }
 

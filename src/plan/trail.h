@@ -92,8 +92,8 @@ class Trail {
 
  private:
   std::vector<PageId> lay_pages(const PlanWaits& waits, std::span<const std::vector<PageId>> held) const;
-  static void keep_device_pages(std::ptrdiff_t first, std::vector<bool>& used, std::vector<bool>& laid,
-                                std::vector<PageId>& physical);
+  static void keep_device_pages(std::ptrdiff_t first, std::ptrdiff_t first_physical, std::vector<bool>& used,
+                                std::vector<bool>& laid, std::vector<PageId>& physical);
   void lay_open_pages(const PlanWaits& waits, std::vector<PageId> open, std::vector<PageId> left,
                       std::vector<PageId>& physical) const;
   const PlanWaits::Touched& at(const PlanWaits& waits, StayId stay) const;

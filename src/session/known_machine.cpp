@@ -100,16 +100,14 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
         measure_slowdown(existing(choices.spill_dirs.front()), page_bytes, choices.threads, limits);
   }
   limits.seconds = op_probe_seconds;
-  for (const Program* program : programs) {
-    if (choices.accelerator) break;  // its kernels are not the processor's
-    fresh |= measure_ops(*program, kernels, limits, rates) > 0;
-  }
+  if (choices.accelerator) programs = {};  // its kernels are not the processor's
+  for (const Program* program : programs) fresh |= measure_ops(*program, kernels, limits, rates) > 0;
   limits.seconds = disk_probe_seconds;
   fresh |= measure_disks(choices, page_bytes, limits, rates);
   return fresh ? share_rates(cache, rates, false) : rates;
 }
 
-// Its disks as the spill directories use them, and the link of the virtual device.
+// Its disks as the spill directories use them, and what is known of the device.
 void use(RatesOf whose, const RunChoices& choices, std::int64_t page_bytes, KnownMachine& known) {
   const std::vector<DiskRate> disks = disks_for(known.rates, whose, choices, page_bytes);
   known.disk_shares = disk_shares(disks);

@@ -1,5 +1,5 @@
 // Training on a CUDA device: losses near those of the CPU, and the same bits whatever the device and the host have room
-// for. Without a device only that it is refused is tested.
+// for, and wherever updates run. Without a device only that it is refused is tested.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -153,6 +153,25 @@ TEST_P(OnCuda, TheSameBitsWhateverTheBudgets) {
     }
     options_.memory_bytes = 0;
     options_.delay_seed = 0;
+  }
+}
+
+TEST_P(OnCuda, TheSameBitsWhereverUpdatesRun) {
+  if (const std::string why = reason(); !why.empty()) GTEST_SKIP() << why;
+  options_.model = (scratch_ / GetParam()).string();
+  options_.device = "cuda";
+  options_.device_memory_bytes = std::int64_t{1} << 30;
+  for (const std::string dtype : {"f32", "bf16"}) {
+    options_.dtype = dtype;
+    options_.update_on = "device";
+    const Outcome expected = run(options_);
+    for (const std::string side : {"cpu", "3"}) {
+      options_.update_on = side;
+      const Outcome outcome = run(options_);
+      EXPECT_EQ(outcome.losses, expected.losses) << dtype << ", update on " << side;
+      EXPECT_EQ(outcome.norms, expected.norms) << dtype << ", update on " << side;
+      EXPECT_TRUE(outcome.weights == expected.weights) << dtype << ", update on " << side;
+    }
   }
 }
 

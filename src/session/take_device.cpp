@@ -1,0 +1,94 @@
+// The device of a training run: CUDA's, which is opened and measured, or a virtual one.
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "cuda/cuda.h"
+#include "device/memory_info.h"
+#include "formats/machine_file.h"
+#include "session/known_machine.h"
+#include "session/setup.h"
+
+namespace spillway {
+namespace {
+
+// Below it an update could not be stopped within some seconds.
+constexpr double least_update_rate = 1e5;
+
+// A device that is opened takes memory of the host's for its driver and libraries: as much as is resident then, and
+// this.
+constexpr std::int64_t driver_margin_bytes = 128 * mib;
+// Of the device's own memory, left for the driver's use and what the kernels' scratch takes.
+constexpr std::int64_t device_margin_bytes = gib;
+
+}  // namespace
+
+void TrainingSetup::open_cuda() {
+  const double host_bandwidth =
+      recall_machine(options.machine, choices, accelerator_page_bytes).rates.memory_bandwidth();
+  choices.accelerator = open_cuda_device();
+  choices.device_rates = choices.accelerator->measured(assumed_rates());
+  choices.link = choices.device_rates->link;
+  const double bytes = choices.dtype == DType::bf16 ? 26 : 28;  // of a parameter, read and written by its update
+  choices.update = {host_bandwidth / bytes, choices.device_rates->memory_bandwidth() / bytes};
+  choices.splits_updates = options.update_on != "device";
+  choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
+  const std::int64_t free_bytes = choices.accelerator->free_bytes();
+  const std::int64_t most_bytes = free_bytes - device_margin_bytes;
+  const bool is_given = options.device_memory_bytes > 0;
+  choices.device_bytes = is_given ? options.device_memory_bytes : most_bytes - free_bytes / 20;
+  if (choices.device_bytes <= 0 || choices.device_bytes > most_bytes) {
+    throw DoesNotFit(
+        "device_memory: {} of {} are free on the CUDA device, and {} of that are the driver's and the kernels'; give "
+        "at most {}, or end what else uses it",
+        format_bytes(free_bytes), format_bytes(choices.accelerator->memory_bytes()), format_bytes(device_margin_bytes),
+        format_bytes(std::max<std::int64_t>(most_bytes, 0)));
+  }
+  if (!is_given)
+    notes.push_back(fmt::format("device_memory is {}, what is free less a margin", format_bytes(choices.device_bytes)));
+  choices.reserved_bytes += round_up(rss_bytes(), mib) + driver_margin_bytes;
+  kernels = fresh_kernels();
+}
+
+KernelCache TrainingSetup::fresh_kernels() const {
+  if (!choices.accelerator) return KernelCache();
+  return KernelCache([device = choices.accelerator](const KernelKey& key) { return device->make_kernel(key); });
+}
+
+// CUDA's, or the virtual device as the options say, or else the machine they name.
+void TrainingSetup::take_device() {
+  if (options.device == "cpu") return;
+  if (options.device == "cuda") return open_cuda();
+  const MachineRates rates = options.machine.empty() ? assumed_rates() : read_machine(options.machine);
+  choices.device_bytes = options.device_memory_bytes > 0 ? options.device_memory_bytes : rates.device_memory_bytes;
+  if (choices.device_bytes == 0) {
+    throw UserError("device_memory is missing, and {} has no device_memory_bytes; give --device-memory, as 512MiB",
+                    options.machine);
+  }
+  choices.link = rates.link;
+  if (options.link_up > 0) choices.link.up_bytes_per_second = static_cast<double>(options.link_up);
+  if (options.link_down > 0) choices.link.down_bytes_per_second = static_cast<double>(options.link_down);
+  const auto slowest = static_cast<double>(mib);  // below it a copy could not be stopped within a moment
+  if (choices.link.up_bytes_per_second < slowest || choices.link.down_bytes_per_second < slowest)
+    throw UserError("link: a device's link carries at least 1MiB a second each way; give link_up and link_down more");
+  if (choices.link.copy_seconds < 0 || choices.link.copy_seconds > 1)
+    throw UserError("{}: copy_seconds is {}; it is from 0 to 1", options.machine, choices.link.copy_seconds);
+  choices.update = rates.update;
+  if (options.update_rate_cpu > 0) choices.update.host_parameters_per_second = options.update_rate_cpu;
+  if (options.update_rate_device > 0) choices.update.device_parameters_per_second = options.update_rate_device;
+  for (const double rate : {choices.update.host_parameters_per_second, choices.update.device_parameters_per_second}) {
+    if (rate != 0 && rate < least_update_rate)
+      throw UserError("update_rate_cpu and update_rate_device: {} parameters a second are too few; give at least {}",
+                      rate, least_update_rate);
+  }
+  choices.splits_updates = options.update_on != "device";
+  choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
+  if (options.memory_bytes > 0) return;
+  choices.budget_bytes -= choices.device_bytes;  // the virtual device's pages are the host's too
+  if (choices.budget_bytes <= 0) {
+    throw DoesNotFit("device_memory: {} is more than what is free; give less", format_bytes(choices.device_bytes));
+  }
+  notes.push_back(fmt::format("memory is {} beside the virtual device", format_bytes(choices.budget_bytes)));
+}
+
+}  // namespace spillway
