@@ -8,8 +8,8 @@
 // device as far as its waits allow, and an op counts as done when the device has done it.
 //
 // Plans follow each other as a stream: a run returns when its ops are done, on both processors, with moves of its tail
-// still under way, and the next plan's instructions queue behind them in each lane. What the next plan waits for of them
-// is in plan/trail.h.
+// still under way, and the next plan's instructions queue behind them in each lane. What the next plan waits for of
+// them is in plan/trail.h.
 //
 // Everything large is reserved by the constructor; running a plan allocates nothing large.
 #pragma once
