@@ -121,6 +121,8 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   planned.in_memory_bytes = in_memory_bytes;
   planned.min_device_bytes = min_device_bytes;
   if (!work.note.empty()) notes.push_back(work.note);
+  if (work.tried.size() > 1 && recalled().disk.source == RateSource::predicted)
+    notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
   say_where_updates_run();
 }
 

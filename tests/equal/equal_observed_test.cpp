@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <set>
 
 #include "base/error.h"
+#include "formats/machine_file.h"
 #include "golden/model_folder.h"
 #include "recording_observer.h"
 #include "report/report_data.h"
@@ -83,6 +85,22 @@ TEST_F(Observed, TheSumsOfEachStepAgree) {
     moved += line["disk_read_bytes"].get<double>();
   }
   EXPECT_GT(moved, 0) << "at the smallest budget something moves";
+}
+
+// A plan that rests on guesses says so; one for a machine that is given does not.
+TEST_F(Observed, ARunSaysWhereItAssumesADisk) {
+  setenv("XDG_CACHE_HOME", (scratch_ / "cache").c_str(), 1);
+  const auto assumes = testing::Contains(testing::HasSubstr("is assumed"));
+  RecordingObserver guessing;
+  run_train(options_, guessing);
+  EXPECT_THAT(guessing.notes, assumes);
+  MachineRates given = assumed_rates();
+  given.disks.front().source = RateSource::declared;
+  options_.machine = scratch_.file("machine.json", write_machine(given)).string();
+  options_.output_dir = (scratch_ / "known").string();
+  RecordingObserver knowing;
+  run_train(options_, knowing);
+  EXPECT_THAT(knowing.notes, testing::Not(assumes));
 }
 
 TEST_F(Observed, TheTimeOfAStepIsInThePhasesThatWerePredicted) {
