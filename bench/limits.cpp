@@ -17,6 +17,7 @@
 #include "ops/linear/cpu.h"
 #include "ops/linear/linear.h"
 #include "ops/matmul/matmul.h"
+#include "probe/buffer.h"
 #include "store/io.h"
 
 namespace spillway::bench {
@@ -127,8 +128,7 @@ double disk_mixed_bandwidth(const std::filesystem::path& dir, std::int64_t file_
   ::unlink(path.c_str());
   constexpr std::int64_t block = 4 * mib;
   const std::int64_t blocks = file_bytes / block;
-  const std::unique_ptr<void, void (*)(void*)> memory(std::aligned_alloc(4096, 16 * block), std::free);
-  std::memset(memory.get(), 1, 16 * block);
+  const ProbeBuffer memory(16 * block);  // in huge pages, as a run's
   const std::unique_ptr<IoEngine> engine = make_io_engine({});
   const int file = engine->add_file(descriptor);
   std::vector<IoCompletion> done;
@@ -141,7 +141,7 @@ double disk_mixed_bandwidth(const std::filesystem::path& dir, std::int64_t file_
     while (finished < blocks) {
       for (; !idle.empty() && next < blocks; idle.pop_back(), ++next) {
         const auto kind = mixed && next % 2 == 0 ? IoRequest::Kind::read : IoRequest::Kind::write;
-        engine->submit({kind, file, next * block, static_cast<std::byte*>(memory.get()) + idle.back() * block, block,
+        engine->submit({kind, file, next * block, memory.data() + idle.back() * block, block,
                         static_cast<std::uint64_t>(idle.back())});
       }
       done.clear();

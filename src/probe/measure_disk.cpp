@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "ops/matmul/matmul.h"
+#include "probe/buffer.h"
 #include "probe/op_timer.h"
 #include "probe/probe.h"
 #include "store/io.h"
@@ -83,7 +84,7 @@ class DiskTimer {
   SlotStore store_;
   std::int64_t block_bytes_;
   std::int64_t in_flight_;
-  AlignedBytes memory_;
+  ProbeBuffer memory_;  // as a run's pages: in small ones a request is many pieces of memory, and slower
   std::vector<SlotId> slots_;
 };
 
