@@ -20,7 +20,6 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t huge_page_bytes = 2 * mib;
 // Mappings left to what the process makes later: thread stacks, allocator arenas, libraries.
 constexpr std::int64_t spare_maps = 2048;
 

@@ -15,8 +15,11 @@ namespace spillway {
 // them).
 enum class PageId : std::int32_t;
 
+// What a kernel gives as one page where it is asked to, on x86-64. Pages of a pool are huge from this size on.
+constexpr std::int64_t huge_page_bytes = std::int64_t{2} << 20;
+
 struct PagePoolOptions {
-  std::int64_t page_bytes = std::int64_t{2} << 20;  // a power of two, at least 4096
+  std::int64_t page_bytes = huge_page_bytes;  // a power of two, at least 4096
   std::int64_t page_count = 0;
   std::int64_t address_bytes = 0;  // of the range for stays, a multiple of page_bytes
   int threads = 1;                 // that fault the memory in

@@ -6,12 +6,11 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "device/page_pool.h"
 
 namespace spillway {
 
-constexpr std::int64_t huge_page_bytes = 2 * mib;
-
-ProbeBuffer::ProbeBuffer(std::int64_t bytes) : bytes_(round_up(bytes, 4096)) {
+ProbeBuffer::ProbeBuffer(std::int64_t bytes, bool huge_pages) : bytes_(round_up(bytes, 4096)) {
   mapped_bytes_ = round_up(bytes_, huge_page_bytes) + huge_page_bytes;
   void* const mapped = mmap(nullptr, static_cast<std::size_t>(mapped_bytes_), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -19,7 +18,8 @@ ProbeBuffer::ProbeBuffer(std::int64_t bytes) : bytes_(round_up(bytes, 4096)) {
   mapping_ = static_cast<std::byte*>(mapped);
   const auto address = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(mapping_));
   data_ = mapping_ + (round_up(address, huge_page_bytes) - address);
-  madvise(data_, static_cast<std::size_t>(round_up(bytes_, huge_page_bytes)), MADV_HUGEPAGE);
+  madvise(data_, static_cast<std::size_t>(round_up(bytes_, huge_page_bytes)),
+          huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   std::memset(data_, 0, static_cast<std::size_t>(bytes_));
 }
 

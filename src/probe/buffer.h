@@ -1,4 +1,5 @@
-// Zeroed memory for operands, in huge pages where there are any as the pages of a run are, faulted in at once.
+// Zeroed memory for operands and transfers, in huge pages where there are any as the pages of a run are, faulted in at
+// once.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@ namespace spillway {
 
 class ProbeBuffer {
  public:
-  explicit ProbeBuffer(std::int64_t bytes);
+  explicit ProbeBuffer(std::int64_t bytes, bool huge_pages = true);
   ~ProbeBuffer();
   ProbeBuffer(const ProbeBuffer&) = delete;
   ProbeBuffer& operator=(const ProbeBuffer&) = delete;

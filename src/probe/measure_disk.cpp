@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "device/page_pool.h"
 #include "ops/matmul/matmul.h"
 #include "probe/buffer.h"
 #include "probe/op_timer.h"
@@ -37,7 +38,7 @@ class DiskTimer {
         store_({{directory}, block_bytes, blocks}, *engine_),
         block_bytes_(block_bytes),
         in_flight_(in_flight),
-        memory_(in_flight * block_bytes) {
+        memory_(in_flight * block_bytes, block_bytes >= huge_page_bytes) {
     for (std::int64_t i = 0; i < blocks; ++i) slots_.push_back(store_.allocate());
   }
 
@@ -84,7 +85,7 @@ class DiskTimer {
   SlotStore store_;
   std::int64_t block_bytes_;
   std::int64_t in_flight_;
-  ProbeBuffer memory_;  // as a run's pages: in small ones a request is many pieces of memory, and slower
+  ProbeBuffer memory_;  // as a run's pages: of small ones a request has many, and is slower
   std::vector<SlotId> slots_;
 };
 
