@@ -151,7 +151,7 @@ MachineFacts gather(std::span<const fs::path> directories, const GatherOptions& 
   facts.processor_quota = processor_quota(options.root);
   facts.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   facts.unlimited_bytes = machine_available_bytes(options.root);
-  facts.available_bytes = available_memory_bytes(options.root);
+  facts.available_bytes = std::min(facts.unlimited_bytes, available_memory_bytes(options.root));  // read a moment later
   facts.huge_pages = chosen_word(first_line(options.root / "sys/kernel/mm/transparent_hugepage/enabled"));
   facts.most_mappings = number_in(options.root / "proc/sys/vm/max_map_count");
   gather_limits(facts);
