@@ -70,7 +70,7 @@ int bench(const Settings& settings) {
   const std::filesystem::path dir = settings.text("dir", "bench-data");
   const std::string preset = settings.text("preset", "gpt2-124m");
   const TrainOptions options = random_training(settings, dir, preset);
-  const PlanReport plan = run_plan(options);
+  const PlanReport plan = run_plan(options, true);  // measures what runs choose their plans by, once for this program
   std::vector<Tried> all = tried_of(settings, options, plan.in_memory_bytes);
   const auto tokens = static_cast<double>(plan.tokens_per_step);
   std::printf("%s, %.0f tokens a step, %s; in memory from %s, smallest %s\n", preset.c_str(), tokens,
