@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <set>
@@ -12,6 +11,7 @@
 #include "golden/model_folder.h"
 #include "recording_observer.h"
 #include "report/report_data.h"
+#include "scoped_variable.h"
 #include "scratch_folder.h"
 #include "session/session.h"
 #include "telemetry/flight_record.h"
@@ -89,7 +89,7 @@ TEST_F(Observed, TheSumsOfEachStepAgree) {
 
 // A plan that rests on guesses says so; one for a machine that is given does not.
 TEST_F(Observed, ARunSaysWhereItAssumesADisk) {
-  setenv("XDG_CACHE_HOME", (scratch_ / "cache").c_str(), 1);
+  const ScopedVariable cache("XDG_CACHE_HOME", scratch_ / "cache");
   const auto assumes = testing::Contains(testing::HasSubstr("is assumed"));
   RecordingObserver guessing;
   run_train(options_, guessing);

@@ -1,12 +1,11 @@
 // The rates of disks that a run is planned with: kept of this machine, or given by a file of any.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "base/bytes.h"
 #include "formats/machine_file.h"
 #include "probe/probe.h"
 #include "probe/rate_cache.h"
+#include "scoped_variable.h"
 #include "scratch_folder.h"
 #include "session/known_machine.h"
 
@@ -20,7 +19,6 @@ constexpr const char* other_device = "ext4 on 4095:1";
 class KnownDisks : public testing::Test {
  protected:
   void SetUp() override {
-    setenv("XDG_CACHE_HOME", cache_.path().c_str(), 1);
     choices_.threads = threads;
     choices_.spill_dirs = {spill_.path()};
   }
@@ -54,6 +52,7 @@ class KnownDisks : public testing::Test {
   }
 
   const ScratchFolder cache_;
+  const ScopedVariable variable_{"XDG_CACHE_HOME", cache_.path()};
   const ScratchFolder spill_;
   RunChoices choices_;
 };
