@@ -22,8 +22,8 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::int64_t most_in_flight = 16;  // the executor's, where a disk says nothing else
-constexpr std::array<std::int64_t, 3> depths{8, 16, 32};
-constexpr double depth_gain = 1.05;  // in rate, for which more requests are worth it
+constexpr std::array<std::int64_t, 4> depths{4, 8, 16, 32};
+constexpr double depth_gain = 1.1;  // in rate, for which it is worth it that a read waits for more requests before it
 
 double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
@@ -101,7 +101,9 @@ DiskTimer make_timer(const std::filesystem::path& directory, std::int64_t block_
   return {directory, block_bytes, std::clamp<std::int64_t>(file_bytes / block_bytes, 2 * in_flight, 4096), in_flight};
 }
 
-// The fewest requests in flight that reach about the best rate; in turns, so that a slow moment is not one depth's.
+// The fewest requests in flight that reach about the best rate, since what computing waits for stands behind those
+// under way, and some virtual disks tell the end of none of them before all have ended. In turns, so that a slow moment
+// is not one depth's.
 std::int64_t best_depth(DiskTimer& timer, double seconds) {
   constexpr int rounds = 2;
   std::array<double, depths.size()> rates{};

@@ -45,12 +45,12 @@ class IoEngine {
   virtual void wake() = 0;
   // Makes the completed writes of this file durable; blocks. Returns errno or 0.
   virtual int flush(int file) = 0;
-  // Which engine, and why: "io_uring, 16 requests of 4.00 MiB".
+  // Which engine, and why: "io_uring, 8 requests of 4.00 MiB".
   virtual std::string describe() const = 0;
 };
 
 struct IoOptions {
-  int depth = 16;
+  int depth = 8;                                       // what is submitted later waits for these
   std::int64_t request_bytes = std::int64_t{4} << 20;  // a multiple of 4096
   bool allow_uring = true;
   std::int64_t throttle_bytes_per_second = 0;  // 0: as fast as it goes; otherwise a slow disk, for tests

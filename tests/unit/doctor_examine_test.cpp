@@ -45,7 +45,7 @@ MachineFacts good_machine() {
   m.most_mappings = 65530;
   m.most_open_files = 1024;
   m.most_open_files_allowed = 4096;
-  m.io_engine = "io_uring, 16 requests of 4.00 MiB";
+  m.io_engine = "io_uring, 8 requests of 4.00 MiB";
   m.wall_seconds = 1800000000;
   m.clock_read_seconds = 30e-9;
   m.clock_source = "tsc";
