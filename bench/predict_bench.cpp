@@ -6,7 +6,7 @@
 //   predict_bench [settings=model:micro_batches:share,…] [rounds=2] [wanted=ROUNDS] [steps=4] [clip=0] [tokens=512]
 //     [probe=1] [detail=0] [dir=bench-data]
 // A setting of which `wanted` rounds count is left out of the rounds that follow. With detail=N the N instructions at
-// which a replayed step departs most from the measured one, and what ops took by kind.
+// which a replayed step departs most from the measured one, and what ops took by kind and lanes in all.
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,6 +120,23 @@ void print_kinds(const TrainingSetup& setup, const std::vector<MeasuredStep>& me
   }
 }
 
+// How long lanes were busy and computing waited: as replayed, and as the machine's rates have it.
+void print_lanes(const TrainingSetup& setup, const Timeline& replayed, const spillway::StepRates& rates) {
+  const Layout& layout = setup.planned.layout;
+  const Plan& plan = setup.planned.plans.front();
+  const Timeline predicted = simulate_steady(plan, layout, rates);
+  const auto row = [](const char* name, double measured, double foretold) {
+    std::printf("  %-20s %9.4f s, predicted %9.4f s\n", name, measured, foretold);
+  };
+  row("computing", replayed.compute_seconds, predicted.compute_seconds);
+  row("waiting", replayed.stalled_seconds, predicted.stalled_seconds);
+  row("reading", replayed.read_seconds, predicted.read_seconds);
+  row("writing", replayed.write_seconds, predicted.write_seconds);
+  std::printf("  the disk's rates: read %.2f, write %.2f, both %.2f GB/s; slow-downs: computing %.3f, disk %.3f\n",
+              rates.read_bytes_per_second / 1e9, rates.write_bytes_per_second / 1e9, rates.mixed_bytes_per_second / 1e9,
+              rates.compute_slowdown, rates.disk_slowdown);
+}
+
 // In a process of its own, so that its peak of memory is its own. Prints one line of numbers.
 int run_child(const Settings& settings) {
   Setting setting = settings_of(settings.text("child", "")).front();
@@ -141,7 +158,9 @@ int run_child(const Settings& settings) {
   for (std::size_t s = 1; s < measured.size(); ++s) errors.push_back(timelines[s].seconds / measured[s].seconds - 1);
   if (const std::int64_t rows = settings.integer("detail", 0); rows > 0) {
     print_detail(setup, measured.back(), timelines.back(), static_cast<int>(rows));
-    print_kinds(setup, measured, step_rates(setup.steps.usual().program, machine.rates, machine.disk));
+    const spillway::StepRates rates = step_rates(setup.steps.usual().program, machine.rates, machine.disk);
+    print_kinds(setup, measured, rates);
+    print_lanes(setup, timelines.back(), rates);
   }
   std::printf("child %.6f %ld %ld %.6f\n", median(seconds),
               static_cast<long>(run.steps.back().disk_read_bytes + run.steps.back().disk_write_bytes),

@@ -54,6 +54,7 @@ std::string text_of(const ProbeReport& report) {
     list += fmt::format("{}{:.1f}", list.empty() ? "" : ", ", rate / 1e9);
   text += fmt::format("{:<28}{:>12} GB/s on 1 to {} threads\n", "memory", list, r.threads);
   text += fmt::format("{:<28}{:>12.3f} times as long while the disk is busy\n", "computing", r.compute_slowdown);
+  text += fmt::format("{:<28}{:>12.3f} times as long while all threads compute\n", "disk", r.disk_slowdown);
   text += fmt::format("{:<28}{:>12.1f} us to start an op, {:.1f} to wake a lane, {:.1f} to attach a page\n\n",
                       "small things", 1e6 * r.op_seconds, 1e6 * r.wake_seconds, 1e6 * r.attach_seconds);
   text += fmt::format("{:<28}{:>12}{:>12}{:>12}{:>12}\n", "disk", "read", "write", "both", "request");

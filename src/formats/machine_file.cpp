@@ -198,10 +198,11 @@ MachineRates parse_machine(std::string_view text, const std::string& file) {
   }
   if (!root.is_object()) throw UserError("{} holds no JSON object; docs/formats.md has its keys", file);
   const JsonObject object(root, file);
-  refuse_unknown(object, std::to_array<std::string_view>(
-                             {"identity", "threads", "memory_bytes", "bf16_flops_per_second", "f32_flops_per_second",
-                              "memory_bytes_per_second", "compute_slowdown", "op_seconds", "attach_seconds",
-                              "wake_seconds", "device_memory_bytes", "link", "update", "source", "disks", "ops"}));
+  refuse_unknown(object,
+                 std::to_array<std::string_view>({"identity", "threads", "memory_bytes", "bf16_flops_per_second",
+                                                  "f32_flops_per_second", "memory_bytes_per_second", "compute_slowdown",
+                                                  "disk_slowdown", "op_seconds", "attach_seconds", "wake_seconds",
+                                                  "device_memory_bytes", "link", "update", "source", "disks", "ops"}));
   MachineRates rates = assumed_rates();
   if (const std::optional<JsonObject> identity = object.object("identity")) rates.identity = read_identity(*identity);
   rates.threads = object.size("threads", most_threads, 0);
@@ -210,6 +211,7 @@ MachineRates parse_machine(std::string_view text, const std::string& file) {
   read(object, "f32_flops_per_second", rates.f32_flops_per_second);
   read_bandwidth(object, rates.memory_bytes_per_second);
   read(object, "compute_slowdown", rates.compute_slowdown, 1);
+  read(object, "disk_slowdown", rates.disk_slowdown, 1);
   read(object, "op_seconds", rates.op_seconds);
   read(object, "attach_seconds", rates.attach_seconds);
   read(object, "wake_seconds", rates.wake_seconds);
@@ -235,6 +237,7 @@ std::string write_machine(const MachineRates& rates) {
   out["f32_flops_per_second"] = rates.f32_flops_per_second;
   out["memory_bytes_per_second"] = rates.memory_bytes_per_second;
   out["compute_slowdown"] = rates.compute_slowdown;
+  out["disk_slowdown"] = rates.disk_slowdown;
   out["op_seconds"] = rates.op_seconds;
   out["attach_seconds"] = rates.attach_seconds;
   out["wake_seconds"] = rates.wake_seconds;

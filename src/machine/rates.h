@@ -82,6 +82,7 @@ struct MachineRates {
   double f32_flops_per_second = 0;
   std::vector<double> memory_bytes_per_second;  // reads and writes together; on 1, 2, 4, … and all threads
   double compute_slowdown = 1;                  // how much longer computing takes while the disk is busy, at least 1
+  double disk_slowdown = 1;                     // how much longer the disk takes while all threads compute, at least 1
   double op_seconds = 0;                        // to start an op and share it out
   double attach_seconds = 0;                    // to put a page at an address
   double wake_seconds = 0;                      // from the end of what a lane slept for to its going on

@@ -21,7 +21,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::int64_t most_in_flight = 16;  // the executor's, where a disk says nothing else
 constexpr std::array<std::int64_t, 4> depths{4, 8, 16, 32};
 constexpr double depth_gain = 1.1;  // in rate, for which it is worth it that a read waits for more requests before it
 
@@ -151,41 +150,46 @@ DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block
   return rate;
 }
 
-double measure_slowdown(const std::filesystem::path& directory, std::int64_t block_bytes, int threads,
-                        const ProbeLimits& limits) {
+void measure_slowdowns(const DiskRate& on, int threads, const ProbeLimits& limits, MachineRates& rates) {
   const KernelKey key = product_key(matmul_has_bf16() ? DType::bf16 : DType::f32);
   const std::unique_ptr<Kernel> kernel = make_cpu_kernel(key);
   OpTimer products(threads, probe_product_bytes, kernel->scratch_bytes());
-  DiskTimer disk = make_timer(directory, block_bytes, limits, most_in_flight);
+  DiskTimer disk = make_timer(on.directory, on.block_bytes, limits, on.depth);
   disk.write_all();
-  const auto mean_time = [&](double seconds) {
+  const auto mean_time = [&](const auto& goes_on) {
     const auto start = SteadyClock::now();
     int runs = 0;
     do {
       products.run_once(key, *kernel);
       ++runs;
-    } while (seconds_since(start) < seconds);
+    } while (goes_on(seconds_since(start)));
     return seconds_since(start) / runs;
   };
   // Whatever else the machine does only ever adds to a time, so the least of each is nearest to what is asked.
-  const double seconds = limits.seconds / 12;
-  double alone = std::numeric_limits<double>::infinity();
-  double beside = alone;
+  const double seconds = limits.seconds / 18;
+  struct Least {
+    double product = std::numeric_limits<double>::infinity();  // seconds of one
+    double rate = 0;                                           // of the disk
+  } alone, beside;
   for (int round = 0; round < 5; ++round) {
-    alone = std::min(alone, mean_time(seconds));
+    alone.product = std::min(alone.product, mean_time([&](double passed) { return passed < seconds; }));
+    alone.rate = std::max(alone.rate, disk.pass(alternate, 2, seconds, disk.in_flight()));
     std::exception_ptr failure;
+    std::atomic<bool> moving = true;
     std::thread mover([&] {
       try {
-        disk.pass(alternate, 2, 1.2 * seconds, disk.in_flight());
+        beside.rate = std::max(beside.rate, disk.pass(alternate, 2, seconds, disk.in_flight()));
       } catch (const std::exception&) {
         failure = std::current_exception();
       }
+      moving = false;
     });
-    beside = std::min(beside, mean_time(seconds));
+    beside.product = std::min(beside.product, mean_time([&](double) { return moving.load(); }));
     mover.join();
     if (failure) std::rethrow_exception(failure);
   }
-  return std::clamp(beside / alone, 1.0, 4.0);
+  rates.compute_slowdown = std::clamp(beside.product / alone.product, 1.0, 4.0);
+  rates.disk_slowdown = std::clamp(alone.rate / beside.rate, 1.0, 4.0);
 }
 
 }  // namespace spillway

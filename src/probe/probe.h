@@ -39,8 +39,8 @@ double products_now(DType dtype, int threads, double seconds);
 // cannot be written, DeviceError when the disk fails.
 DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits);
 
-// How much longer products take on `threads` threads while the disk reads and writes, at least 1.
-double measure_slowdown(const std::filesystem::path& directory, std::int64_t block_bytes, int threads,
-                        const ProbeLimits& limits);
+// How much longer products on `threads` threads and this measured disk, which reads and writes, take beside each other:
+// the two slow-downs of `rates`, at least 1.
+void measure_slowdowns(const DiskRate& on, int threads, const ProbeLimits& limits, MachineRates& rates);
 
 }  // namespace spillway

@@ -95,15 +95,16 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
     rates.threads = choices.threads;
     limits.seconds = processor_probe_seconds;
     measure_processor(page_bytes, limits, rates);
-    limits.seconds = slowdown_probe_seconds;
-    rates.compute_slowdown =
-        measure_slowdown(existing(choices.spill_dirs.front()), page_bytes, choices.threads, limits);
   }
   limits.seconds = op_probe_seconds;
   if (choices.accelerator) programs = {};  // its kernels are not the processor's
   for (const Program* program : programs) fresh |= measure_ops(*program, kernels, limits, rates) > 0;
   limits.seconds = disk_probe_seconds;
   fresh |= measure_disks(choices, page_bytes, limits, rates);
+  if (!before) {
+    limits.seconds = slowdown_probe_seconds;
+    measure_slowdowns(rates.disks.front(), choices.threads, limits, rates);
+  }
   return fresh ? share_rates(cache, rates, false) : rates;
 }
 
@@ -120,6 +121,7 @@ void use(RatesOf whose, const RunChoices& choices, std::int64_t page_bytes, Know
     known.rates.memory_bytes_per_second = device.memory_bytes_per_second;
     known.rates.op_seconds = device.op_seconds;
     known.rates.compute_slowdown = 1;
+    known.rates.disk_slowdown = 1;
   }
   if (choices.device_bytes == 0) return;
   known.rates.device_memory_bytes = choices.device_bytes;

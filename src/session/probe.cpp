@@ -48,7 +48,7 @@ ProbeReport run_probe(const TrainOptions& options) {
     rates.disks.push_back(measure_disk(directory, block_bytes, limits));
   }
   limits.seconds = slowdown_seconds;
-  rates.compute_slowdown = measure_slowdown(choices.spill_dirs.front(), block_bytes, choices.threads, limits);
+  measure_slowdowns(rates.disks.front(), choices.threads, limits, rates);
   if (setup) {
     limits.seconds = op_seconds / static_cast<double>(setup->planned.programs.size());
     for (const Program* program : setup->planned.programs) measure_ops(*program, setup->kernels, limits, rates);

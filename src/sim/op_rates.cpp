@@ -78,6 +78,7 @@ StepRates step_rates(const Program& program, const MachineRates& rates, const Di
   step.write_bytes_per_second = disk.write_bytes_per_second;
   step.mixed_bytes_per_second = disk.mixed_bytes_per_second;
   step.compute_slowdown = rates.compute_slowdown;
+  step.disk_slowdown = rates.disk_slowdown;
   step.request_seconds = disk.request_seconds;
   step.attach_seconds = rates.attach_seconds;
   step.wake_seconds = rates.wake_seconds;

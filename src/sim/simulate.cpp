@@ -227,8 +227,9 @@ class Simulation {
     if (!rates.move_seconds.empty()) return 1;
     if (lane == up) return rates.link.up_bytes_per_second;
     if (lane == down) return rates.link.down_bytes_per_second;
-    if (reads && writes) return rates.mixed_bytes_per_second / 2;
-    return reads ? rates.read_bytes_per_second : rates.write_bytes_per_second;
+    const double slowdown = serves(compute) || serves(update) ? rates.disk_slowdown : 1;
+    if (reads && writes) return rates.mixed_bytes_per_second / 2 / slowdown;
+    return (reads ? rates.read_bytes_per_second : rates.write_bytes_per_second) / slowdown;
   }
 
   // To the next end of an instruction or of what precedes one. False when nothing is under way and nothing can start.

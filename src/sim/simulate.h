@@ -1,11 +1,11 @@
 // The simulator: the same Plans that the executor runs, in virtual time. Decides nothing.
 //
-// The compute lane runs one op after the other; while the disk is busy each takes longer. A move starts when what it
-// waits for is done and its lane has room; it costs its pages' attaching and the time of a request, which overlap with
-// other moves, and then its bytes, in the order of its lane. The lanes of both directions share the disk. Copies to and
-// from a device go one after the other in each direction, both at once. Ops of the update lane run beside those of the
-// compute lane. A lane that had to wait goes on a little later than what it waited for. Plans follow each other as in
-// the executor: the moves of the next one are known when the ops of the last one are done.
+// The compute lane runs one op after the other; computing and the disk take longer beside each other. A move starts
+// when what it waits for is done and its lane has room; it costs its pages' attaching and the time of a request, which
+// overlap with other moves, and then its bytes, in the order of its lane. The lanes of both directions share the disk.
+// Copies to and from a device go one after the other in each direction, both at once. Ops of the update lane run beside
+// those of the compute lane. A lane that had to wait goes on a little later than what it waited for. Plans follow each
+// other as in the executor: the moves of the next one are known when the ops of the last one are done.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +27,7 @@ struct StepRates {
   double write_bytes_per_second = 0;  // alone
   double mixed_bytes_per_second = 0;  // both together, half and half
   double compute_slowdown = 1;        // how much longer computing takes while the disk is busy, at least 1
+  double disk_slowdown = 1;           // how much longer the disk takes while the processor computes, at least 1
   double request_seconds = 0;         // of a move, beside its bytes
   double attach_seconds = 0;          // of a page that lies elsewhere
   double wake_seconds = 0;            // of a lane that waited

@@ -17,6 +17,7 @@ MachineRates full() {
   rates.memory_bytes = 8 * gib;
   rates.memory_bytes_per_second = {1e10, 1.7e10};
   rates.compute_slowdown = 1.0625;
+  rates.disk_slowdown = 1.125;
   rates.source = RateSource::measured;
   rates.disks = {{"/spill", "ext4 on 8:1", 2 * mib, 1.5e9, 1e9, 1.1e9, 1e-4, RateSource::measured, 8}};
   rates.ops = {{{"linear", DType::bf16, "bf16[2,3] -> bf16[2,4]", 48, 52}, 4, 1.0 / 3, RateSource::measured}};

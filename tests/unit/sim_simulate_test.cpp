@@ -95,6 +95,23 @@ TEST(Simulate, ABusyDiskSlowsComputingByItsFactor) {
   });
 }
 
+TEST(Simulate, ComputingSlowsTheDiskByItsFactor) {
+  int slower = 0;
+  for_each_plan([&](const Plan& plan, const Layout& layout, StepRates rates) {
+    const double apart = simulate(plan, layout, rates).seconds;
+    rates.disk_slowdown = 1.5;
+    const double beside = simulate(plan, layout, rates).seconds;
+    EXPECT_GE(beside, apart * (1 - 1e-9));
+    EXPECT_LE(beside, 1.5 * apart * (1 + 1e-9));
+    slower += beside > apart ? 1 : 0;
+    for (double& seconds : rates.op_seconds) seconds = 0;  // nothing computes while the disk is busy
+    const double alone = simulate(plan, layout, rates).seconds;
+    rates.disk_slowdown = 1;
+    EXPECT_NEAR(simulate(plan, layout, rates).seconds, alone, 1e-9 * alone);
+  });
+  EXPECT_GT(slower, 0);
+}
+
 TEST(Simulate, SmallCostsAreAddedWhereTheyFall) {
   for_each_plan([](const Plan& plan, const Layout& layout, StepRates rates) {
     const double free = simulate(plan, layout, rates).seconds;
