@@ -90,7 +90,7 @@ double OpTimer::seconds(const KernelKey& key, const Kernel& kernel, double secon
     times.push_back(run_once(key, kernel));
   }
   std::sort(times.begin(), times.end());
-  return times[times.size() / 4];
+  return times[times.size() / 2];
 }
 
 }  // namespace spillway

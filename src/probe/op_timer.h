@@ -22,8 +22,8 @@ class OpTimer {
 
   // Whether its operands have room.
   bool has_room(const KernelKey& key) const;
-  // The lower quartile of runs until `seconds` are over, at least one, after one that warms up: what else runs on the
-  // machine makes some longer. Each run has operands of its own as far as memory goes.
+  // The median of runs until `seconds` are over, at least one, after one that warms up. Each run has operands of its
+  // own as far as memory goes.
   double seconds(const KernelKey& key, const Kernel& kernel, double seconds);
   // The time of one run, now.
   double run_once(const KernelKey& key, const Kernel& kernel);
