@@ -7,38 +7,31 @@
 namespace spillway::cuda {
 namespace {
 
-template <typename T, int queries, int keys>
+template <typename T>
 struct ForwardShared {
-  __host__ __device__ ForwardShared(unsigned char* start, int width)
-      : carver{start},
-        q(carver.tile<T>(queries, width)),
-        k(carver.tile<T>(keys, width)),
-        v(carver.tile<T>(keys, width)),
-        scores(carver.tile<float>(queries, keys)),
-        terms(carver.tile<T>(queries, keys)),
-        o(carver.tile<float>(queries, width)) {}
+  __device__ ForwardShared(unsigned char* start, const AttentionLayout& at)
+      : q(tile_at<T>(start, at.q, at.rows.head_stride)),
+        k(tile_at<T>(start, at.k, at.rows.head_stride)),
+        v(tile_at<T>(start, at.v, at.rows.head_stride)),
+        scores(tile_at<float>(start, at.scores, at.rows.key_stride)),
+        terms(tile_at<T>(start, at.terms, at.rows.key_stride)),
+        o(tile_at<float>(start, at.o, at.rows.head_stride)) {}
 
-  Carver carver;
   Tile<T> q, k, v;
   Tile<float> scores;
   Tile<T> terms;
   Tile<float> o;
 };
 
-template <typename T>
-__device__ Tile<const T> read_only(Tile<T> tile) {
-  return {tile.first, tile.ld};
-}
-
 template <typename T, int queries, int keys>
-__global__ void __launch_bounds__(attention_threads) attend(Attention of) {
+__global__ void __launch_bounds__(attention_threads) attend(Attention of, AttentionLayout layout) {
   extern __shared__ __align__(128) unsigned char shared[];
   constexpr int threads_a_row = attention_threads / queries;
   static_assert(threads_a_row * queries == attention_threads && 32 % threads_a_row == 0);
   const AttentionSizes& sizes = of.sizes;
   const int head_dim = static_cast<int>(sizes.head_dim);
-  const int width = padded_width(head_dim);
-  ForwardShared<T, queries, keys> at(shared, width);
+  const int width = layout.rows.width;
+  ForwardShared<T> at(shared, layout);
   const std::int64_t tokens = sizes.sequence_length;
   const std::int64_t query_begin = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * queries;  // longest first
   const std::int64_t head = blockIdx.y;
@@ -102,38 +95,30 @@ __global__ void __launch_bounds__(attention_threads) attend(Attention of) {
   }
 }
 
-template <typename T, int queries, int keys>
-std::int64_t shared_bytes(std::int64_t head_dim) {
-  return ForwardShared<T, queries, keys>(nullptr, padded_width(head_dim)).carver.bytes;
-}
-
-template <typename T, int queries, int keys>
+template <typename T, int most>
 void run(Stream stream, const Attention& of) {
-  const auto bytes = static_cast<int>(shared_bytes<T, queries, keys>(of.sizes.head_dim));
-  cudaFuncSetAttribute(attend<T, queries, keys>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  const dim3 grid(blocks_for(of.sizes.sequence_length, queries), static_cast<unsigned>(of.sizes.heads),
+  constexpr AttentionTiles tiles = attention_tiles(float_held<T>, most);
+  const AttentionLayout layout = attention_layout(float_held<T>, of.sizes.head_dim);
+  const auto kernel = attend<T, tiles.queries, tiles.keys>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes);
+  const dim3 grid(blocks_for(of.sizes.sequence_length, tiles.queries), static_cast<unsigned>(of.sizes.heads),
                   static_cast<unsigned>(of.sizes.sequences));
-  attend<T, queries, keys><<<grid, attention_threads, static_cast<std::size_t>(bytes), stream>>>(of);
+  kernel<<<grid, attention_threads, static_cast<std::size_t>(layout.bytes), stream>>>(of, layout);
 }
 
-// Tiles follow from dtype and head size alone.
-bool is_small(std::int64_t head_dim) { return padded_width(head_dim) <= 128; }
+template <typename T>
+void run_by_width(Stream stream, const Attention& of) {
+  switch (attention_width_class(of.sizes.head_dim)) {
+    case 64: return run<T, 64>(stream, of);
+    case 128: return run<T, 128>(stream, of);
+    default: return run<T, 256>(stream, of);
+  }
+}
 
 }  // namespace
 
-std::int64_t attention_shared_bytes(Float type, std::int64_t head_dim) {
-  if (type == Float::f32) return shared_bytes<float, 32, 32>(head_dim);
-  return is_small(head_dim) ? shared_bytes<bf16_bits, 64, 64>(head_dim) : shared_bytes<bf16_bits, 32, 32>(head_dim);
-}
-
 void attention(Stream stream, Float type, const Attention& of) {
-  if (type == Float::f32) {
-    run<float, 32, 32>(stream, of);
-  } else if (is_small(of.sizes.head_dim)) {
-    run<bf16_bits, 64, 64>(stream, of);
-  } else {
-    run<bf16_bits, 32, 32>(stream, of);
-  }
+  type == Float::f32 ? run_by_width<float>(stream, of) : run_by_width<bf16_bits>(stream, of);
 }
 
 }  // namespace spillway::cuda

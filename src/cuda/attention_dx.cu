@@ -8,36 +8,29 @@
 namespace spillway::cuda {
 namespace {
 
-template <typename T, int queries, int keys>
+template <typename T>
 struct BackwardShared {
-  __host__ __device__ BackwardShared(unsigned char* start, int width, bool of_keys)
-      : carver{start},
-        q(carver.tile<T>(queries, width)),
-        d_o(carver.tile<T>(queries, width)),
-        k(carver.tile<T>(keys, width)),
-        v(carver.tile<T>(keys, width)),
-        scores(carver.tile<float>(queries, keys)),
-        dp(carver.tile<float>(queries, keys)),
-        p(carver.tile<T>(queries, keys)),
-        ds(carver.tile<T>(queries, keys)),
-        lse(carver.take<float>(queries)),
-        delta(carver.take<float>(queries)),
-        first(carver.tile<float>(of_keys ? keys : queries, width)),  // dk, or dq
-        second(carver.tile<float>(of_keys ? keys : 0, width)) {}     // dv
+  __device__ BackwardShared(unsigned char* start, const AttentionDxLayout& at)
+      : q(tile_at<T>(start, at.q, at.rows.head_stride)),
+        d_o(tile_at<T>(start, at.d_o, at.rows.head_stride)),
+        k(tile_at<T>(start, at.k, at.rows.head_stride)),
+        v(tile_at<T>(start, at.v, at.rows.head_stride)),
+        scores(tile_at<float>(start, at.scores, at.rows.key_stride)),
+        dp(tile_at<float>(start, at.dp, at.rows.key_stride)),
+        p(tile_at<T>(start, at.p, at.rows.key_stride)),
+        ds(tile_at<T>(start, at.ds, at.rows.key_stride)),
+        lse(reinterpret_cast<float*>(start + at.lse)),
+        delta(reinterpret_cast<float*>(start + at.delta)),
+        first(tile_at<float>(start, at.first, at.rows.head_stride)),
+        second(tile_at<float>(start, at.second, at.rows.head_stride)) {}
 
-  Carver carver;
   Tile<T> q, d_o, k, v;
   Tile<float> scores, dp;
   Tile<T> p, ds;
   float* lse;
   float* delta;
-  Tile<float> first, second;
+  Tile<float> first, second;  // dk and dv, or dq and nothing
 };
-
-template <typename T>
-__device__ Tile<const T> read_only(Tile<T> tile) {
-  return {tile.first, tile.ld};
-}
 
 // Where the heads of one sequence begin.
 template <typename T>
@@ -81,9 +74,9 @@ __global__ void find_delta(AttentionDx of) {
 }
 
 // q, do, lse and delta of a block of queries. Rows after the last token get lse = infinity, hence probability 0.
-template <typename T, int queries, int keys>
+template <typename T, int queries>
 __device__ void load_queries(const AttentionDx& of, const Place<T>& place, std::int64_t head, std::int64_t begin,
-                             int width, BackwardShared<T, queries, keys>& at) {
+                             int width, BackwardShared<T>& at) {
   const std::int64_t tokens = of.sizes.sequence_length;
   const auto head_dim = static_cast<int>(place.head_dim);
   load_tile(place.q, of.q.stride, begin, tokens, queries, head_dim, width, at.q);
@@ -99,7 +92,7 @@ __device__ void load_queries(const AttentionDx& of, const Place<T>& place, std::
 // p and ds of a block of queries and a block of keys, from q, do, k and v.
 template <typename T, int queries, int keys>
 __device__ void make_gradients(float scale, std::int64_t query_begin, std::int64_t key_begin, int width,
-                               BackwardShared<T, queries, keys>& at) {
+                               BackwardShared<T>& at) {
   TileProduct<T, Side::plain, Side::transposed>::run(read_only(at.q), read_only(at.k), at.scores, queries, keys, width,
                                                      false);
   TileProduct<T, Side::plain, Side::transposed>::run(read_only(at.d_o), read_only(at.v), at.dp, queries, keys, width,
@@ -125,12 +118,12 @@ __device__ void clear(Tile<float> tile, int rows) {
 }
 
 template <typename T, int queries, int keys>
-__global__ void __launch_bounds__(attention_threads) find_dk_dv(AttentionDx of) {
+__global__ void __launch_bounds__(attention_threads) find_dk_dv(AttentionDx of, AttentionDxLayout layout) {
   extern __shared__ __align__(128) unsigned char shared[];
   const AttentionSizes& sizes = of.sizes;
-  const int width = padded_width(sizes.head_dim);
+  const int width = layout.rows.width;
   const auto head_dim = static_cast<int>(sizes.head_dim);
-  BackwardShared<T, queries, keys> at(shared, width, true);
+  BackwardShared<T> at(shared, layout);
   const std::int64_t tokens = sizes.sequence_length;
   const std::int64_t key_begin = static_cast<std::int64_t>(blockIdx.x) * keys;
   const std::int64_t group = sizes.heads / sizes.kv_heads;
@@ -143,7 +136,7 @@ __global__ void __launch_bounds__(attention_threads) find_dk_dv(AttentionDx of) 
     const Place<T> place(of, blockIdx.z, head);
     for (std::int64_t begin = key_begin / queries * queries; begin < tokens; begin += queries) {
       __syncthreads();  // the tiles of the block before are read
-      load_queries(of, place, head, begin, width, at);
+      load_queries<T, queries>(of, place, head, begin, width, at);
       __syncthreads();
       make_gradients<T, queries, keys>(sizes.scale, begin, key_begin, width, at);
       TileProduct<T, Side::transposed, Side::plain>::run(read_only(at.ds), read_only(at.q), at.first, keys, width,
@@ -158,17 +151,17 @@ __global__ void __launch_bounds__(attention_threads) find_dk_dv(AttentionDx of) 
 }
 
 template <typename T, int queries, int keys>
-__global__ void __launch_bounds__(attention_threads) find_dq(AttentionDx of) {
+__global__ void __launch_bounds__(attention_threads) find_dq(AttentionDx of, AttentionDxLayout layout) {
   extern __shared__ __align__(128) unsigned char shared[];
   const AttentionSizes& sizes = of.sizes;
-  const int width = padded_width(sizes.head_dim);
+  const int width = layout.rows.width;
   const auto head_dim = static_cast<int>(sizes.head_dim);
-  BackwardShared<T, queries, keys> at(shared, width, false);
+  BackwardShared<T> at(shared, layout);
   const std::int64_t tokens = sizes.sequence_length;
   const std::int64_t query_begin = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * queries;  // longest first
   const std::int64_t last_query = query_begin + queries < tokens ? query_begin + queries - 1 : tokens - 1;
   const Place<T> place(of, blockIdx.z, blockIdx.y);
-  load_queries(of, place, blockIdx.y, query_begin, width, at);
+  load_queries<T, queries>(of, place, blockIdx.y, query_begin, width, at);
   clear(at.first, queries);
   for (std::int64_t begin = 0; begin <= last_query; begin += keys) {
     __syncthreads();
@@ -183,28 +176,26 @@ __global__ void __launch_bounds__(attention_threads) find_dq(AttentionDx of) {
   store_tile(read_only(at.first), query_begin, tokens, queries, head_dim, place.at(of.dq, blockIdx.y), of.dq.stride);
 }
 
-// Tiles follow from dtype and head size alone: short sides of 32 keep a block's shared memory within that of sm_80.
-template <typename T, int queries, int keys>
-std::int64_t shared_bytes(std::int64_t head_dim, bool of_keys) {
-  return BackwardShared<T, queries, keys>(nullptr, padded_width(head_dim), of_keys).carver.bytes;
-}
-
-template <typename T, int queries, int keys>
+template <typename T, int most>
 void run_dk_dv(Stream stream, const AttentionDx& of) {
-  const auto bytes = static_cast<int>(shared_bytes<T, queries, keys>(of.sizes.head_dim, true));
-  cudaFuncSetAttribute(find_dk_dv<T, queries, keys>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  const dim3 grid(blocks_for(of.sizes.sequence_length, keys), static_cast<unsigned>(of.sizes.kv_heads),
+  constexpr AttentionTiles tiles = dk_dv_tiles(float_held<T>, most);
+  const AttentionDxLayout layout = dk_dv_layout(float_held<T>, of.sizes.head_dim);
+  const auto kernel = find_dk_dv<T, tiles.queries, tiles.keys>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes);
+  const dim3 grid(blocks_for(of.sizes.sequence_length, tiles.keys), static_cast<unsigned>(of.sizes.kv_heads),
                   static_cast<unsigned>(of.sizes.sequences));
-  find_dk_dv<T, queries, keys><<<grid, attention_threads, static_cast<std::size_t>(bytes), stream>>>(of);
+  kernel<<<grid, attention_threads, static_cast<std::size_t>(layout.bytes), stream>>>(of, layout);
 }
 
-template <typename T, int queries, int keys>
+template <typename T, int most>
 void run_dq(Stream stream, const AttentionDx& of) {
-  const auto bytes = static_cast<int>(shared_bytes<T, queries, keys>(of.sizes.head_dim, false));
-  cudaFuncSetAttribute(find_dq<T, queries, keys>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  const dim3 grid(blocks_for(of.sizes.sequence_length, queries), static_cast<unsigned>(of.sizes.heads),
+  constexpr AttentionTiles tiles = dq_tiles(float_held<T>, most);
+  const AttentionDxLayout layout = dq_layout(float_held<T>, of.sizes.head_dim);
+  const auto kernel = find_dq<T, tiles.queries, tiles.keys>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes);
+  const dim3 grid(blocks_for(of.sizes.sequence_length, tiles.queries), static_cast<unsigned>(of.sizes.heads),
                   static_cast<unsigned>(of.sizes.sequences));
-  find_dq<T, queries, keys><<<grid, attention_threads, static_cast<std::size_t>(bytes), stream>>>(of);
+  kernel<<<grid, attention_threads, static_cast<std::size_t>(layout.bytes), stream>>>(of, layout);
 }
 
 template <typename T>
@@ -213,40 +204,26 @@ void run_delta(Stream stream, const AttentionDx& of) {
   find_delta<T><<<blocks_for(items, attention_threads / 32), attention_threads, 0, stream>>>(of);
 }
 
-bool is_small(std::int64_t head_dim) { return padded_width(head_dim) <= 128; }
+template <typename T, int most>
+void run(Stream stream, const AttentionDx& of) {
+  run_delta<T>(stream, of);
+  run_dk_dv<T, most>(stream, of);
+  run_dq<T, most>(stream, of);
+}
 
-template <typename Number>
-Number larger(Number a, Number b) {
-  return a > b ? a : b;
+template <typename T>
+void run_by_width(Stream stream, const AttentionDx& of) {
+  switch (attention_width_class(of.sizes.head_dim)) {
+    case 64: return run<T, 64>(stream, of);
+    case 128: return run<T, 128>(stream, of);
+    default: return run<T, 256>(stream, of);
+  }
 }
 
 }  // namespace
 
-std::int64_t attention_dx_shared_bytes(Float type, std::int64_t head_dim) {
-  if (type == Float::f32) {
-    return larger(shared_bytes<float, 32, 32>(head_dim, true), shared_bytes<float, 32, 32>(head_dim, false));
-  }
-  if (!is_small(head_dim)) {
-    return larger(shared_bytes<bf16_bits, 32, 32>(head_dim, true), shared_bytes<bf16_bits, 32, 32>(head_dim, false));
-  }
-  return larger(shared_bytes<bf16_bits, 32, 64>(head_dim, true), shared_bytes<bf16_bits, 64, 32>(head_dim, false));
-}
-
 void attention_dx(Stream stream, Float type, const AttentionDx& of) {
-  if (type == Float::f32) {
-    run_delta<float>(stream, of);
-    run_dk_dv<float, 32, 32>(stream, of);
-    run_dq<float, 32, 32>(stream, of);
-    return;
-  }
-  run_delta<bf16_bits>(stream, of);
-  if (is_small(of.sizes.head_dim)) {
-    run_dk_dv<bf16_bits, 32, 64>(stream, of);
-    run_dq<bf16_bits, 64, 32>(stream, of);
-  } else {
-    run_dk_dv<bf16_bits, 32, 32>(stream, of);
-    run_dq<bf16_bits, 32, 32>(stream, of);
-  }
+  type == Float::f32 ? run_by_width<float>(stream, of) : run_by_width<bf16_bits>(stream, of);
 }
 
 }  // namespace spillway::cuda

@@ -14,7 +14,7 @@
 namespace spillway::cuda {
 namespace {
 
-constexpr int least_major = 8;  // sm_80: bf16 products, and enough shared memory
+constexpr int least_major = 8;  // sm_80: bf16 products, and the shared memory of attention_tiles.h
 
 void check_driver_is_there() {
   int version = 0;
@@ -49,7 +49,6 @@ DeviceFacts facts_of_first_device() {
   facts.minor = properties.minor;
   facts.multiprocessors = properties.multiProcessorCount;
   facts.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
-  facts.shared_bytes = static_cast<std::int64_t>(properties.sharedMemPerBlockOptin);
   if (facts.major < least_major) {
     throw DeviceError("device is cuda, and {} has compute capability {}.{}; 8.0 or newer is needed: give --device cpu",
                       facts.name, facts.major, facts.minor);

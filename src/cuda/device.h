@@ -24,7 +24,6 @@ struct DeviceFacts {
   int minor = 0;
   int multiprocessors = 0;
   std::int64_t memory_bytes = 0;
-  std::int64_t shared_bytes = 0;  // that a block may have
 };
 
 class Device final : public Accelerator {

@@ -2,8 +2,7 @@
 #include <cmath>
 #include <memory>
 
-#include "base/bytes.h"
-#include "base/error.h"
+#include "cuda/attention_tiles.h"
 #include "cuda/kernels.h"
 #include "ops/attention/attention.h"
 #include "ops/linear/linear.h"
@@ -75,13 +74,6 @@ struct AttentionPlaces {
   AttentionSizes sizes;
 };
 
-void check_shared(const Device& device, const AttentionShape& shape, std::int64_t needed_bytes) {
-  if (needed_bytes <= device.facts().shared_bytes) return;
-  throw UserError("CUDA: attention with heads of {} needs {} of shared memory, and {} has {}; give --device cpu",
-                  shape.head_dim, format_bytes(needed_bytes), device.facts().name,
-                  format_bytes(device.facts().shared_bytes));
-}
-
 }  // namespace
 
 std::unique_ptr<Kernel> make_linear(const KernelKey& key, Device& device) {
@@ -133,7 +125,7 @@ std::unique_ptr<Kernel> make_linear_dw(const KernelKey& key, Device& device) {
 
 std::unique_ptr<Kernel> make_attention(const KernelKey& key, Device& device) {
   const AttentionPlaces at(key);
-  check_shared(device, at.shape, attention_shared_bytes(at.type, at.shape.head_dim));
+  check_attention_heads(at.shape.head_dim);
   return started(key, [&device, at](const KernelArgs& args) {
     attention(device.compute(), at.type,
               {.sizes = at.sizes,
@@ -147,7 +139,7 @@ std::unique_ptr<Kernel> make_attention(const KernelKey& key, Device& device) {
 
 std::unique_ptr<Kernel> make_attention_dx(const KernelKey& key, Device& device) {
   const AttentionPlaces at(key);
-  check_shared(device, at.shape, attention_dx_shared_bytes(at.type, at.shape.head_dim));
+  check_attention_heads(at.shape.head_dim);
   device.need_scratch(key.reads[0].rows * at.shape.heads * static_cast<std::int64_t>(sizeof(float)));
   return started(key, [&device, at](const KernelArgs& args) {
     const std::size_t inputs = at.packed ? 1 : 3;
@@ -169,9 +161,7 @@ std::unique_ptr<Kernel> make_attention_dx(const KernelKey& key, Device& device) 
 
 std::unique_ptr<Kernel> make_kv_attention(const KernelKey& key, Device& device) {
   const std::int64_t head_dim = key.attrs.integer("head_dim");
-  if (head_dim > kv_attention_most_head_dim) {
-    throw UserError("CUDA: heads of {} are larger than {}; give --device cpu", head_dim, kv_attention_most_head_dim);
-  }
+  check_attention_heads(head_dim);
   return started(
       key, [&device, head_dim, type = float_of(key.reads[0].dtype), rows = key.reads[0].rows,
             heads = key.attrs.integer("heads"), kv_heads = key.attrs.integer("kv_heads")](const KernelArgs& args) {

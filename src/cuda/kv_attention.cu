@@ -7,13 +7,13 @@ namespace spillway::cuda {
 namespace {
 
 constexpr int warps = 4;
-constexpr int most_parts = static_cast<int>(kv_attention_most_head_dim / 32);  // elements of a head that a thread holds
+constexpr int most_parts = static_cast<int>(attention_most_head_dim / 32);  // elements of a head that a thread holds
 
 template <typename T>
 __global__ void attend_cached(KvAttention of) {
   __shared__ float largests[warps];
   __shared__ float sums[warps];
-  __shared__ float averages[warps][kv_attention_most_head_dim];
+  __shared__ float averages[warps][attention_most_head_dim];
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const auto head_dim = static_cast<int>(of.head_dim);

@@ -205,14 +205,12 @@ struct AttentionDx {
   float* delta;  // scratch: a number for each row and head
   HeadsOut dq, dk, dv;
 };
-// Bytes of shared memory that a block takes at most, forward and backward.
-std::int64_t attention_shared_bytes(Float type, std::int64_t head_dim);
-std::int64_t attention_dx_shared_bytes(Float type, std::int64_t head_dim);
+// Heads of at most attention_most_head_dim; here and in generation.
+inline constexpr std::int64_t attention_most_head_dim = 256;
 void attention(Stream stream, Float type, const Attention& of);
 void attention_dx(Stream stream, Float type, const AttentionDx& of);
 
 // --- Generation ---
-inline constexpr std::int64_t kv_attention_most_head_dim = 256;
 struct KvAppend {
   const void* fresh;
   const std::int32_t* positions;

@@ -1,7 +1,7 @@
 // Small matrix products between tiles in shared memory, by all threads of a block, for attention: C = A·B or C += A·B
 // with C in fp32. In bf16 by the matrix units (a warp makes 16 x 16 elements at a time), in f32 by fused multiply-adds
-// in the order of k. Sides are multiples of 16; rows of a tile are `ld` elements apart, a multiple of 8, and tiles
-// begin at 32-byte boundaries.
+// in the order of k. Sides are multiples of 16 in bf16, of 8 in f32; rows of a tile are `ld` elements apart, a multiple
+// of 8, and tiles begin at 128-byte boundaries (attention_tiles.h).
 #pragma once
 
 #include <mma.h>
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cuda/attention_tiles.h"
 #include "cuda/math.cuh"
 
 namespace spillway::cuda {
@@ -117,27 +118,18 @@ __device__ void store_tile(Tile<const float> from, std::int64_t begin, std::int6
   }
 }
 
-// Shared memory handed out in order, every part at a multiple of 128 bytes. The same on the host, with a null start, to
-// know how much there is.
-struct Carver {
-  unsigned char* start;
-  std::int64_t bytes = 0;
-
-  template <typename T>
-  __host__ __device__ T* take(std::int64_t count) {
-    T* const part = reinterpret_cast<T*>(start + bytes);
-    bytes += (count * static_cast<std::int64_t>(sizeof(T)) + 127) / 128 * 128;
-    return part;
-  }
-  template <typename T>
-  __host__ __device__ Tile<T> tile(int rows, int cols) {
-    const int ld = cols + 8;  // so that rows do not meet in the same banks
-    return {take<T>(static_cast<std::int64_t>(rows) * ld), ld};
-  }
-};
-
-inline __host__ __device__ int padded_width(std::int64_t head_dim) {
-  return static_cast<int>((head_dim + 15) / 16 * 16);
+// The tile that begins so many bytes into a block's shared memory.
+template <typename T>
+__device__ Tile<T> tile_at(unsigned char* shared, int begin, int stride) {
+  return {reinterpret_cast<T*>(shared + begin), stride};
 }
+
+template <typename T>
+__device__ Tile<const T> read_only(Tile<T> tile) {
+  return {tile.first, tile.ld};
+}
+
+template <typename T>
+inline constexpr Float float_held = std::is_same_v<T, float> ? Float::f32 : Float::bf16;
 
 }  // namespace spillway::cuda
