@@ -19,12 +19,21 @@ std::int64_t default_budget_bytes() {
   return free_bytes - std::max(free_bytes / 10, 256 * mib);
 }
 
-// Unsets variables that would change numbers behind our back (DNNL_*, ONEDNN_*), naming them in `notes`.
+// By which oneDNN and cuBLAS are told from outside to compute otherwise: CUBLAS_* has emulation of f32 by bf16 and its
+// settings, NVIDIA_TF32_OVERRIDE lets f32 products drop bits of their factors.
+bool changes_numbers(std::string_view name) {
+  return name.starts_with("DNNL_") || name.starts_with("ONEDNN_") || name.starts_with("CUBLAS_") ||
+         name == "NVIDIA_TF32_OVERRIDE";
+}
+
+// Unsets variables that would change numbers behind our back, naming them in `notes`. Before cuBLAS is loaded, which
+// reads its own when it is.
 void clear_numeric_environment(std::vector<std::string>& notes) {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
-    if (text.starts_with("DNNL_") || text.starts_with("ONEDNN_")) names.emplace_back(text.substr(0, text.find('=')));
+    const std::string_view name = text.substr(0, text.find('='));
+    if (changes_numbers(name)) names.emplace_back(name);
   }
   for (const std::string& name : names) {
     unsetenv(name.c_str());
