@@ -6,10 +6,14 @@
 #include <cstring>
 #include <vector>
 
+#include "base/bytes.h"
 #include "cuda/status.h"
 
 namespace spillway::cuda {
 namespace {
+
+// From one that fits in a command to the device up to a page.
+constexpr std::int64_t probe_sizes[] = {4, 4096, 64 * kib, HostPages::probe_bytes};
 
 bool moved(std::byte* to, const std::byte* from, std::int64_t bytes, cudaMemcpyKind kind, Stream stream) {
   return cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream) == cudaSuccess &&
@@ -37,21 +41,33 @@ HostPages::~HostPages() {
   if (registered_) cudaHostUnregister(home_);
 }
 
-// Both ways, through a page that has moved.
+// Through a page that has moved. Small copies may take another way than large ones.
 bool HostPages::holds(std::byte* probe, Stream stream) const {
-  std::vector<std::byte> seen(static_cast<std::size_t>(probe_bytes));
-  const auto pattern = [](std::int64_t i, int seed) { return static_cast<std::byte>((i * 7 + seed) & 0xff); };
   pool_.attach(PageId{0}, 0);
+  pool_.open_home(PageId{0});
+  bool all = true;
+  for (const std::int64_t bytes : probe_sizes) {
+    all = all && follows(std::min(bytes, pool_.page_bytes()), probe, stream);
+  }
+  cudaStreamSynchronize(stream);  // after a failure: nothing may still be under way there
+  pool_.close_home(PageId{0});
+  return all;
+}
+
+// Both ways, of so many bytes.
+bool HostPages::follows(std::int64_t bytes, std::byte* probe, Stream stream) const {
+  std::vector<std::byte> seen(static_cast<std::size_t>(bytes));
+  const auto pattern = [](std::int64_t i, int seed) { return static_cast<std::byte>((i * 7 + seed) & 0xff); };
   std::byte* const now = pool_.address(0);
   std::byte* const home = pool_.home(PageId{0});
-  for (std::int64_t i = 0; i < probe_bytes; ++i) now[i] = pattern(i, 1);
-  bool same = moved(probe, home, probe_bytes, cudaMemcpyHostToDevice, stream) &&
-              moved(seen.data(), probe, probe_bytes, cudaMemcpyDeviceToHost, stream) &&
+  for (std::int64_t i = 0; i < bytes; ++i) now[i] = pattern(i, 1);
+  bool same = moved(probe, home, bytes, cudaMemcpyHostToDevice, stream) &&
+              moved(seen.data(), probe, bytes, cudaMemcpyDeviceToHost, stream) &&
               std::equal(seen.begin(), seen.end(), now);
-  for (std::int64_t i = 0; i < probe_bytes; ++i) seen[static_cast<std::size_t>(i)] = pattern(i, 2);
-  same = same && moved(probe, seen.data(), probe_bytes, cudaMemcpyHostToDevice, stream) &&
-         moved(home, probe, probe_bytes, cudaMemcpyDeviceToHost, stream) && std::equal(seen.begin(), seen.end(), now);
-  std::memset(now, 0, static_cast<std::size_t>(probe_bytes));
+  for (std::int64_t i = 0; i < bytes; ++i) seen[static_cast<std::size_t>(i)] = pattern(i, 2);
+  same = same && moved(probe, seen.data(), bytes, cudaMemcpyHostToDevice, stream) &&
+         moved(home, probe, bytes, cudaMemcpyDeviceToHost, stream) && std::equal(seen.begin(), seen.end(), now);
+  std::memset(now, 0, static_cast<std::size_t>(bytes));
   return same;
 }
 

@@ -4,7 +4,9 @@
 // The pool moves pages between addresses (device/page_pool.h); what the driver has pinned is the memory, and it knows
 // it by the address at which it was registered. So a copy names a page by its home, wherever the page lies now. Whether
 // the driver keeps to that is tried out when the pages are registered; where it does not, or refuses to register them,
-// copies name the present address, and the driver takes a detour through buffers of its own, which is slower.
+// copies name the present address, and the driver takes a detour through buffers of its own, which is slower. A driver
+// may copy a few bytes with the processor, which would find nothing at the home of a page that has moved: so several
+// sizes are tried, with other memory lying there meanwhile, and a copy that misses the page is seen and harms nothing.
 #pragma once
 
 #include <string>
@@ -23,7 +25,7 @@ class HostPages {
   HostPages(const HostPages&) = delete;
   HostPages& operator=(const HostPages&) = delete;
 
-  static constexpr std::int64_t probe_bytes = 4096;
+  static constexpr std::int64_t probe_bytes = accelerator_page_bytes;
 
   bool are_registered() const { return registered_; }
   std::string why_not() const { return why_not_; }
@@ -34,6 +36,7 @@ class HostPages {
 
  private:
   bool holds(std::byte* probe, Stream stream) const;
+  bool follows(std::int64_t bytes, std::byte* probe, Stream stream) const;
   template <typename Copy>
   void for_runs(const HostBundle& bundle, const Copy& copy) const;
 

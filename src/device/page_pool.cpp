@@ -174,14 +174,30 @@ void HostPagePool::move(PageId page, std::byte* to) {
   const auto bytes = static_cast<std::size_t>(options_.page_bytes);
   const void* const moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
   SPILLWAY_CHECK(moved == to, "moving page {}: {}", index_of(page), text_of(errno));
-  const void* const plug = mmap(from, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  SPILLWAY_CHECK(plug == from, "closing the gap of page {}: {}", index_of(page), text_of(errno));
+  fill_gap(page, from, PROT_NONE);
 
   if (const std::int64_t slot = range_slot(from); slot >= 0) holder_[static_cast<std::size_t>(slot)] = -1;
   if (const std::int64_t slot = range_slot(to); slot >= 0) {
     holder_[static_cast<std::size_t>(slot)] = static_cast<std::int32_t>(page);
   }
   where = to;
+}
+
+// Other memory where the page was.
+void HostPagePool::fill_gap(PageId page, std::byte* at, int protection) {
+  const void* const plug = mmap(at, static_cast<std::size_t>(options_.page_bytes), protection,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  SPILLWAY_CHECK(plug == at, "closing the gap of page {}: {}", index_of(page), text_of(errno));
+}
+
+void HostPagePool::open_home(PageId page) {
+  SPILLWAY_CHECK(page_data(page) != home(page), "page {} is at home", index_of(page));
+  fill_gap(page, home(page), PROT_READ | PROT_WRITE);
+}
+
+void HostPagePool::close_home(PageId page) {
+  SPILLWAY_CHECK(page_data(page) != home(page), "page {} is at home", index_of(page));
+  fill_gap(page, home(page), PROT_NONE);
 }
 
 void HostPagePool::fill(PageId page, std::byte value) {

@@ -57,6 +57,12 @@ class HostPagePool {
   // processor may only read and write there before the page is attached.
   std::byte* home(PageId page) const { return home_.data + static_cast<std::int64_t>(page) * options_.page_bytes; }
 
+  // For trying out whether who pinned a page reaches it by its home: between these two, what lies at the home of a page
+  // that is attached elsewhere is other memory, zero at first, where an access of the processor's misses the page
+  // instead of ending the process. Nothing is attached meanwhile.
+  void open_home(PageId page);
+  void close_home(PageId page);
+
   // Sets every byte of the page: poison, or zeros.
   void fill(PageId page, std::byte value);
 
@@ -82,6 +88,7 @@ class HostPagePool {
 
   std::int64_t range_slot(const std::byte* data) const;  // -1 at home
   void move(PageId page, std::byte* to);
+  void fill_gap(PageId page, std::byte* at, int protection);
 
   PagePoolOptions options_;
   Mapping home_;                      // page_count pages: where each lies until it is first attached

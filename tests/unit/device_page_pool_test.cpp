@@ -199,6 +199,25 @@ TEST(DevicePagePool, FillsAPageAndNoOther) {
   EXPECT_EQ(pool.page_data(page_of(2))[0], std::byte{0});
 }
 
+// Whatever is read or written at the home of a page that has moved, the page keeps its contents, and may come back.
+TEST(DevicePagePool, AnOpenHomeIsOtherMemory) {
+  const std::int64_t page_bytes = 64 * kib;
+  HostPagePool pool({.page_bytes = page_bytes, .page_count = 3, .address_bytes = 4 * page_bytes});
+  std::byte* const home = pool.home(page_of(1));
+  pool.attach(page_of(1), page_bytes);
+  write_pattern(pool.address(page_bytes), page_bytes, 5);
+  for (int round = 0; round < 2; ++round) {
+    pool.open_home(page_of(1));
+    EXPECT_TRUE(std::all_of(home, home + page_bytes, [](std::byte b) { return b == std::byte{0}; }));
+    write_pattern(home, page_bytes, 6);
+    EXPECT_TRUE(has_pattern(pool.address(page_bytes), page_bytes, 5));
+    pool.close_home(page_of(1));
+  }
+  pool.attach(page_of(2), page_bytes);  // page 1 gives way, and goes home
+  EXPECT_EQ(pool.page_data(page_of(1)), home);
+  EXPECT_TRUE(has_pattern(home, page_bytes, 5));
+}
+
 TEST(DevicePagePool, RefusesWhatTheMachineCannotHold) {
   const std::int64_t pages = available_memory_bytes() / gib + 2;
   try {
@@ -233,6 +252,10 @@ TEST(DevicePagePoolDeathTest, WrongPlacesAndEmptiedOnesAreNotAccepted) {
   EXPECT_DEATH(pool.attach(page_of(2), 0), "page 2 of 2");
   pool.attach(page_of(0), 4096);
   EXPECT_DEATH(*const_cast<volatile std::byte*>(pool.address(0)) = std::byte{1}, "");
+  EXPECT_DEATH(pool.open_home(page_of(1)), "page 1 is at home");
+  pool.open_home(page_of(0));
+  pool.close_home(page_of(0));
+  EXPECT_DEATH(*const_cast<volatile std::byte*>(pool.home(page_of(0))) = std::byte{1}, "");
 }
 
 }  // namespace
