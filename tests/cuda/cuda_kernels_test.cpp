@@ -129,6 +129,12 @@ TEST_F(CudaKernels, EmbeddingsAreTheCpusToTheBit) {
       const Matrix positions = indices(300, -1, 60);
       expect_cuda_is_cpu_to_the_bit({&add_positions_spec, {}, {dx, tile, positions}});
     }
+    // Many tokens of one id, and of two by turns: all sums to few rows, over several rounds of a block.
+    std::vector<double> turns;
+    for (int i = 0; i < 700; ++i) turns.push_back(i < 550 ? 3 : i % 2);
+    expect_cuda_is_cpu_to_the_bit({&embed_grad_spec,
+                                   {{"row_begin", std::int64_t{0}}, {"rows", std::int64_t{4}}},
+                                   {matrix({DType::i32, 700, 1}, turns), random(dtype, 700, 300), absent()}});
     const Attrs part{{"row_begin", std::int64_t{2}},
                      {"row_count", std::int64_t{9}},
                      {"col_begin", std::int64_t{8}},
