@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@
 #include "machine/rates.h"
 #include "model/presets.h"
 #include "model/programs.h"
+#include "ops/embedding/embedding.h"
+#include "ops/rope/rope.h"
 #include "program/spec.h"
 #include "sim/op_rates.h"
 
@@ -52,7 +55,7 @@ struct Operands {
   }
 };
 
-// Small numbers, as floats, bf16 or ids below any vocabulary.
+// Small numbers, as floats or bf16.
 void fill(Accelerator& device, std::int64_t bytes) {
   std::vector<std::byte> page(static_cast<std::size_t>(page_bytes));
   for (std::size_t i = 0; i < page.size(); i += 4) {
@@ -64,19 +67,37 @@ void fill(Accelerator& device, std::int64_t bytes) {
   for (std::int64_t at = 0; at < bytes; at += page_bytes) device.put(device.address(at), page.data(), page_bytes);
 }
 
-// Ids of tokens and the like would lie outside every table; these are zero.
-void clear_indices(Accelerator& device, const KernelKey& key, const Operands& operands) {
+// What whole numbers are among a step's: ids spread over a vocabulary, or the places of tokens in their sequences.
+struct Indices {
+  std::int64_t vocabulary = 0;
+  std::int64_t sequence_length = 0;
+  std::int64_t position_rows = 0;  // of a table of positions, whose gradient is embed_grad too
+
+  std::vector<std::int32_t> of(const KernelKey& key, const ValueType& type) const {
+    const bool are_positions = key.spec == &rope_spec || key.spec == &add_positions_spec ||
+                               (key.spec == &embed_grad_spec && key.writes[0].rows == position_rows);
+    std::mt19937 random(7);
+    std::vector<std::int32_t> made;
+    for (std::int64_t i = 0; i < type.elements(); ++i) {
+      const std::int64_t index = are_positions ? i % sequence_length : static_cast<std::int64_t>(random()) % vocabulary;
+      made.push_back(static_cast<std::int32_t>(index));
+    }
+    return made;
+  }
+};
+
+void put_indices(Accelerator& device, const KernelKey& key, const Operands& operands, const Indices& indices) {
   for (std::size_t r = 0; r < key.reads.size(); ++r) {
     const ValueType& type = key.reads[r];
     if (type.dtype != DType::i32) continue;
-    const std::vector<std::int32_t> ids(static_cast<std::size_t>(type.elements()), 0);
+    const std::vector<std::int32_t> ids = indices.of(key, type);
     device.put(const_cast<std::byte*>(operands.reads[r]), reinterpret_cast<const std::byte*>(ids.data()), type.bytes());
   }
 }
 
-double seconds_of(Accelerator& device, const KernelKey& key, const Kernel& kernel, int rounds) {
+double seconds_of(Accelerator& device, const KernelKey& key, const Kernel& kernel, const Indices& indices, int rounds) {
   const Operands operands(key, device.address(0));
-  clear_indices(device, key, operands);
+  put_indices(device, key, operands, indices);
   const auto run = [&] { kernel.run(0, {operands.reads, operands.writes, {}}); };
   run();
   device.wait(device.mark());
@@ -145,11 +166,12 @@ int run(const std::string& preset, std::int64_t sequences, std::int64_t tokens, 
     device->attach(page * page_bytes, std::span(&id, 1), DeviceStream::compute);
   }
   fill(*device, pages * page_bytes);
+  const Indices indices{found->config.vocab_size, tokens, found->config.max_position_embeddings};
   std::map<std::string, Row> rows;
   for (std::size_t c = 0; c < keys.size(); ++c) {
     const auto count = static_cast<double>(classes.count[c]);
     Row& row = rows[classes.classes[c].op];
-    row.seconds += count * seconds_of(*device, keys[c], *kernels[c], rounds);
+    row.seconds += count * seconds_of(*device, keys[c], *kernels[c], indices, rounds);
     row.flops += count * classes.classes[c].flops;
     row.bytes += count * classes.classes[c].bytes;
     row.ops += classes.count[c];
