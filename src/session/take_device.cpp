@@ -15,38 +15,52 @@ namespace {
 // Below it an update could not be stopped within some seconds.
 constexpr double least_update_rate = 1e5;
 
-// A device that is opened takes memory of the host's for its driver and libraries: as much as is resident then, and
-// this.
-constexpr std::int64_t driver_margin_bytes = 128 * mib;
-// Of the device's own memory, left for the driver's use and what the kernels' scratch takes.
-constexpr std::int64_t device_margin_bytes = gib;
+// What more is taken once a step runs: code that is loaded when it is first used, and on the device the kernels'
+// scratch and the inputs. Nobody tells it before, but what the first products and copies take is measured: what comes
+// later is counted as twice that, and as no less than this.
+constexpr std::int64_t least_later_host_bytes = 64 * mib;
+constexpr std::int64_t least_later_device_bytes = 512 * mib;
+
+std::int64_t later_bytes(std::int64_t first_bytes, std::int64_t least_bytes) {
+  return std::max(2 * first_bytes, least_bytes);
+}
+
+// So that a plan and the run after it, which measure for themselves, count alike.
+constexpr std::int64_t driver_unit_bytes = 32 * mib;
 
 }  // namespace
 
 void TrainingSetup::open_cuda() {
   const double host_bandwidth =
       recall_machine(options.machine, choices, accelerator_page_bytes).rates.memory_bandwidth();
+  const std::int64_t rss_before_bytes = rss_bytes();
   choices.accelerator = open_cuda_device();
+  const std::int64_t rss_opened_bytes = rss_bytes();
+  const std::int64_t free_opened_bytes = choices.accelerator->free_bytes();
   choices.device_rates = choices.accelerator->measured(assumed_rates());
+  const std::int64_t rss_used_bytes = rss_bytes();
+  const std::int64_t free_bytes = choices.accelerator->free_bytes();
   choices.link = choices.device_rates->link;
   const double bytes = choices.dtype == DType::bf16 ? 26 : 28;  // of a parameter, read and written by its update
   choices.update = {host_bandwidth / bytes, choices.device_rates->memory_bandwidth() / bytes};
   choices.splits_updates = options.update_on != "device";
   choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
-  const std::int64_t free_bytes = choices.accelerator->free_bytes();
-  const std::int64_t most_bytes = free_bytes - device_margin_bytes;
+  const std::int64_t margin_bytes = later_bytes(free_opened_bytes - free_bytes, least_later_device_bytes);
+  const std::int64_t most_bytes = free_bytes - margin_bytes;
   const bool is_given = options.device_memory_bytes > 0;
   choices.device_bytes = is_given ? options.device_memory_bytes : most_bytes - free_bytes / 20;
   if (choices.device_bytes <= 0 || choices.device_bytes > most_bytes) {
     throw DoesNotFit(
         "device_memory: {} of {} are free on the CUDA device, and {} of that are the driver's and the kernels'; give "
         "at most {}, or end what else uses it",
-        format_bytes(free_bytes), format_bytes(choices.accelerator->memory_bytes()), format_bytes(device_margin_bytes),
+        format_bytes(free_bytes), format_bytes(choices.accelerator->memory_bytes()), format_bytes(margin_bytes),
         format_bytes(std::max<std::int64_t>(most_bytes, 0)));
   }
   if (!is_given)
     notes.push_back(fmt::format("device_memory is {}, what is free less a margin", format_bytes(choices.device_bytes)));
-  choices.reserved_bytes += round_up(rss_bytes(), mib) + driver_margin_bytes;
+  choices.reserved_bytes += round_up(std::max<std::int64_t>(0, rss_used_bytes - rss_before_bytes) +
+                                         later_bytes(rss_used_bytes - rss_opened_bytes, least_later_host_bytes),
+                                     driver_unit_bytes);
   kernels = fresh_kernels();
 }
 
