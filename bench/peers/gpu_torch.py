@@ -1,6 +1,7 @@
-"""Training steps of GPT-2 124M or TinyLlama 1.1B in PyTorch on a GPU, from random weights: bf16 weights and activations,
-fp32 masters and moments (a copy of the weights that AdamW updates), clipping, fused AdamW, F.scaled_dot_product_attention.
-The peer of scripts/gpu-check. Usage: gpu_torch.py gpt2-124m|tinyllama-1.1b SEQUENCES plain|compile
+"""Training steps of GPT-2 124M or a llama of 1.1 or 7 billion parameters in PyTorch on a GPU, from random weights: bf16
+weights and activations, fp32 masters and moments (a copy of the weights that AdamW updates), clipping, fused AdamW,
+F.scaled_dot_product_attention. The peer of scripts/gpu-check.
+Usage: gpu_torch.py gpt2-124m|tinyllama-1.1b|llama-7b SEQUENCES plain|compile [MICRO_BATCHES=1]
 """
 import statistics
 import sys
@@ -14,6 +15,7 @@ LENGTH = 1024
 SHAPES = {  # layers, width, heads, key/value heads, inner width, vocabulary
     "gpt2-124m": (12, 768, 12, 12, 3072, 50257),
     "tinyllama-1.1b": (22, 2048, 32, 4, 5632, 32000),
+    "llama-7b": (32, 4096, 32, 32, 11008, 32000),
 }
 
 
@@ -97,9 +99,11 @@ class Model(nn.Module):
 
 def main():
     name, sequences, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    micro_batches = int(sys.argv[4]) if len(sys.argv) > 4 else 1
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = False
-    model = Model(name).cuda().bfloat16()
+    with torch.device("cuda"):
+        model = Model(name).bfloat16()
     weights = list(model.parameters())
     masters = [w.detach().float() for w in weights]
     optimizer = torch.optim.AdamW(masters, lr=1e-4, fused=True)
@@ -107,11 +111,12 @@ def main():
     vocabulary = SHAPES[name][5]
     times = []
     for i in range(14):
-        tokens = torch.randint(vocabulary, (sequences, LENGTH + 1), device="cuda")
+        tokens = torch.randint(vocabulary, (micro_batches, sequences, LENGTH + 1), device="cuda")
         torch.cuda.synchronize()
         start = time.perf_counter()
-        loss = step(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
+        for batch in tokens:
+            loss = step(batch[:, :-1], batch[:, 1:])
+            (loss / micro_batches).backward()
         for master, weight in zip(masters, weights):
             master.grad, weight.grad = weight.grad.float(), None
         nn.utils.clip_grad_norm_(masters, 1.0)
@@ -120,7 +125,7 @@ def main():
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     seconds = statistics.median(times[5:])
-    print(f"=> {sequences * LENGTH / seconds:.0f} tokens/s, {seconds:.3f} s a step, loss {loss.item():.4f} "
+    print(f"=> {micro_batches * sequences * LENGTH / seconds:.0f} tokens/s, {seconds:.3f} s a step, loss {loss.item():.4f} "
           f"(torch {torch.__version__}, {mode})")
 
 
