@@ -4,6 +4,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/error.h"
+
 namespace spillway::bench {
 namespace {
 
@@ -99,6 +101,7 @@ TrainOptions random_training(const Settings& settings, const std::filesystem::pa
   options.per_device_train_batch_size = 1;
   options.gradient_accumulation_steps = settings.integer("micro_batches", 4);
   options.max_steps = settings.integer("steps", 3);
+  if (options.max_steps < 2) throw UserError("steps={}: at least 2, since the first warms up", options.max_steps);
   options.max_grad_norm = settings.real("clip", 0);
   options.save_steps = settings.integer("save_steps", -1);  // checkpoint_bench has the cost of commits
   options.clip_mode = settings.text("clip_mode", "auto");

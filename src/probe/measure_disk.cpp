@@ -21,7 +21,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::array<std::int64_t, 4> depths{4, 8, 16, 32};
+constexpr std::array<std::int64_t, 3> depths{8, 16, 32};
 constexpr double depth_gain = 1.1;  // in rate, for which it is worth it that a read waits for more requests before it
 
 double seconds_since(SteadyClock::time_point start) {
