@@ -133,9 +133,11 @@ void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, Machi
   rates.bf16_flops_per_second =
       matmul_has_bf16() ? product_rate(DType::bf16, threads, share) : rates.f32_flops_per_second;
   rates.memory_bytes_per_second.clear();
-  const ProbeBuffer buffer(std::clamp<std::int64_t>(limits.memory_bytes, 4 * mib, 256 * mib));
-  for (int n = 1; n <= threads; n = n < threads ? std::min(2 * n, threads) : n + 1) {
-    rates.memory_bytes_per_second.push_back(memory_rate(n, buffer));
+  {  // given back before others are taken
+    const ProbeBuffer buffer(std::clamp<std::int64_t>(limits.memory_bytes, 4 * mib, 256 * mib));
+    for (int n = 1; n <= threads; n = n < threads ? std::min(2 * n, threads) : n + 1) {
+      rates.memory_bytes_per_second.push_back(memory_rate(n, buffer));
+    }
   }
   rates.op_seconds = op_start(threads);
   if (8 * page_bytes <= limits.memory_bytes) rates.attach_seconds = attach_time(page_bytes);

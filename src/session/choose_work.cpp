@@ -13,7 +13,7 @@ constexpr double seconds_per_day = 86400;
 constexpr double negligible_stall = 0.01;
 // A choice must be faster by this share than the one before it, which moves or computes less.
 constexpr double least_gain = 0.002;
-// Ops recorded, laid out and planned for choices, all together: two or three seconds of one processor.
+// Ops recorded, laid out and planned for choices, all together: some ten seconds of one processor at most.
 constexpr std::int64_t most_planned_ops = 600'000;
 
 class Search {
@@ -26,6 +26,7 @@ class Search {
                            limits_.policy.value_or(Policy::automatic), limits_.deferred_layers.value_or(0)};
     try_one(first);
     if (is_good_enough(chosen_.score)) return finish();
+    if (!limits_.policy) try_policies(first);  // before others, since the work of choosing may be used up
     std::vector<WorkOrder> orders{first.order};
     if (!limits_.order && limits_.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
     for (const WorkOrder order : orders) {
@@ -38,7 +39,6 @@ class Search {
       }
     }
     if (!limits_.policy) {
-      try_policies(first);
       try_policies(chosen_.choice);
       try_pins(chosen_.choice);
     }

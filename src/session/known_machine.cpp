@@ -18,16 +18,6 @@ constexpr double slowdown_probe_seconds = 0.4;
 constexpr std::int64_t least_probe_bytes = 16 * mib;
 constexpr std::int64_t most_probe_bytes = gib;
 
-// The folder of a run that has not begun is not there yet: its disk is that of the next folder above.
-std::filesystem::path existing(std::filesystem::path directory) {
-  std::error_code error;
-  directory = std::filesystem::absolute(directory, error);
-  while (!std::filesystem::is_directory(directory, error) && directory.has_relative_path()) {
-    directory = directory.parent_path();
-  }
-  return directory;
-}
-
 // Whose rates they are: kept of this machine, where another disk may be mounted in a directory by now, or from a file
 // of a machine that may be any, whose devices are not those of this one.
 enum class RatesOf : std::uint8_t { this_machine, file };
@@ -53,7 +43,7 @@ std::vector<DiskRate> disks_for(const MachineRates& rates, RatesOf whose, const 
   std::vector<DiskRate> disks;
   std::vector<std::string> devices;
   for (const std::filesystem::path& directory : choices.spill_dirs) {
-    const std::filesystem::path place = existing(directory);
+    const std::filesystem::path place = existing_folder(directory);
     if (const DiskRate* const disk = find_disk(rates, whose, place, page_bytes)) disks.push_back(*disk);
     devices.push_back(device_of(place));
   }
@@ -71,7 +61,7 @@ std::vector<DiskRate> disks_for(const MachineRates& rates, RatesOf whose, const 
 bool measure_disks(const RunChoices& choices, std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates) {
   bool fresh = false;
   for (const std::filesystem::path& directory : choices.spill_dirs) {
-    const std::filesystem::path place = existing(directory);
+    const std::filesystem::path place = existing_folder(directory);
     if (find_disk(rates, RatesOf::this_machine, place, page_bytes) != nullptr) continue;
     rates.disks.push_back(measure_disk(place, page_bytes, limits));
     fresh = true;
@@ -130,6 +120,15 @@ void use(RatesOf whose, const RunChoices& choices, std::int64_t page_bytes, Know
 }
 
 }  // namespace
+
+std::filesystem::path existing_folder(std::filesystem::path directory) {
+  std::error_code error;
+  directory = std::filesystem::absolute(directory, error);
+  while (!std::filesystem::is_directory(directory, error) && directory.has_relative_path()) {
+    directory = directory.parent_path();
+  }
+  return directory;
+}
 
 KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes) {
   KnownMachine known;

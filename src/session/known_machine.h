@@ -1,6 +1,7 @@
 // What is known of the machine that a run is planned for: from a file, from what was measured before, or measured now.
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,9 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
 // The same without measuring anything: what is not in the cache is assumed, so that plans can be compared at once. The
 // cache knows a disk by its device: another one mounted in the same directory is not in it.
 KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes);
+
+// The folder of a run that has not begun is not there yet: its disk is that of the nearest folder above that is.
+std::filesystem::path existing_folder(std::filesystem::path directory);
 
 // How the spill directories are used: measured as by know_machine where there are several; a single one is recalled.
 struct SpillUse {

@@ -45,7 +45,7 @@ ProbeReport run_probe(const TrainOptions& options) {
   measure_processor(block_bytes, limits, rates);
   limits.seconds = disk_seconds / static_cast<double>(choices.spill_dirs.size());
   for (const std::filesystem::path& directory : choices.spill_dirs) {
-    rates.disks.push_back(measure_disk(directory, block_bytes, limits));
+    rates.disks.push_back(measure_disk(existing_folder(directory), block_bytes, limits));
   }
   limits.seconds = slowdown_seconds;
   measure_slowdowns(rates.disks.front(), choices.threads, limits, rates);

@@ -167,6 +167,16 @@ TEST_F(ChoiceTest, AStepOfManyOpsIsTriedInFewWays) {
   EXPECT_GT(calls, 1);
 }
 
+TEST_F(ChoiceTest, OtherPoliciesAreTriedBeforeTheWorkIsUsedUp) {
+  const WorkChosen chosen = choose_work(limits_, [&](const WorkChoice& choice) {
+    WorkScore score = score_of(choice, 1e9);
+    score.ops = 130'000;  // of a 70B model
+    if (choice.policy == Policy::everything_on_disk) score.seconds = 0.5;
+    return score;
+  });
+  EXPECT_EQ(chosen.choice.policy, Policy::everything_on_disk);
+}
+
 TEST_F(ChoiceTest, StaysUnderTheWritesADayWhereAnythingDoes) {
   const WorkChosen free = choose(1e10);
   const double unlimited = free.score.writes_per_day();
