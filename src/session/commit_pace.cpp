@@ -11,8 +11,13 @@ bool CommitPace::is_due(std::int64_t step, double now_seconds, bool busy, bool i
   if (never()) return false;
   bool due = (is_free_ && !is_dear) || last_seconds_ < 0 ||
              now_seconds - last_seconds_ >= std::max(least_seconds, cost_seconds_ / busy_share);
-  if (save_steps_ > 0) due = step % save_steps_ == 0;
-  if (due && busy) ++postponed_;
+  bool falls_here = due;  // and not only owed from a step before
+  if (save_steps_ > 0) {
+    falls_here = step % save_steps_ == 0;
+    owed_ = owed_ || falls_here;
+    due = owed_;
+  }
+  if (falls_here && busy) ++postponed_;
   return due && !busy;
 }
 

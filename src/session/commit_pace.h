@@ -20,16 +20,20 @@ class CommitPace {
   bool never() const { return save_steps_ < 0; }
   // Whether every step commits, as long as the disk can keep up.
   bool every_step() const { return save_steps_ == 1 || (save_steps_ == 0 && is_free_); }
-  // Whether this step is to commit, asked before it, at this time on a steady clock. `busy`: of the commits before, one
-  // more would have to wait. `is_dear`: a commit of this step is not free even if others are.
+  // Whether this step is to commit, asked before each, at this time on a steady clock. `busy`: one more commit would
+  // have to wait for those before, or for an export. One that save_steps asks for is then owed: due at every step until
+  // one has begun. `is_dear`: a commit of this step is not free even if others are.
   bool is_due(std::int64_t step, double now_seconds, bool busy, bool is_dear = false);
-  // A commit was begun at this time; it took so long to become durable.
-  void begun(double now_seconds) { last_seconds_ = now_seconds; }
+  // A commit was begun at this time, due or not: none is owed any more. It took so long to become durable.
+  void begun(double now_seconds) {
+    last_seconds_ = now_seconds;
+    owed_ = false;
+  }
   void durable(double seconds) { cost_seconds_ = seconds; }
   // From one commit to the next, where a step takes so long and what a commit writes beyond it keeps the disk busy for
   // `write_seconds`. What its flushes take is not known before a run, and spaces commits out further.
   double seconds_between(double step_seconds, double write_seconds) const;
-  // Commits that were due while the one before was under way.
+  // Commits that fell on a step that was busy, each counted once.
   std::int64_t postponed() const { return postponed_; }
   // "every step: the state is on disk anyway", for the user.
   std::string describe() const;
@@ -47,6 +51,7 @@ class CommitPace {
   bool is_free_;
   double last_seconds_ = -1;  // below 0: none yet
   double cost_seconds_ = 0;
+  bool owed_ = false;  // of save_steps: fell due, and none has begun since
   std::int64_t postponed_ = 0;
 };
 

@@ -33,5 +33,47 @@ TEST(CommitPaceTest, CommitsAreNoFasterThanTheDiskWritesThem) {
   }
 }
 
+TEST(CommitPaceTest, ABusyStepsCommitIsMadeAtTheNextStepThatCan) {
+  CommitPace pace(10, false);
+  for (int step = 1; step < 10; ++step) EXPECT_FALSE(pace.is_due(step, step, true)) << step;
+  EXPECT_EQ(pace.postponed(), 0);
+  for (int step = 10; step < 13; ++step) EXPECT_FALSE(pace.is_due(step, step, true)) << step;
+  EXPECT_EQ(pace.postponed(), 1);
+  EXPECT_TRUE(pace.is_due(13, 13, false));
+  EXPECT_TRUE(pace.is_due(14, 14, false));  // none has begun yet
+  pace.begun(14);
+  for (int step = 15; step < 20; ++step) EXPECT_FALSE(pace.is_due(step, step, false)) << step;
+  EXPECT_TRUE(pace.is_due(20, 20, false));
+  EXPECT_EQ(pace.postponed(), 1);
+}
+
+TEST(CommitPaceTest, OneCommitMakesUpForAllThatAreOwed) {
+  CommitPace pace(5, true);
+  for (int step = 1; step <= 11; ++step) EXPECT_FALSE(pace.is_due(step, step, true)) << step;
+  EXPECT_EQ(pace.postponed(), 2);
+  EXPECT_TRUE(pace.is_due(12, 12, false));
+  pace.begun(12);
+  EXPECT_FALSE(pace.is_due(13, 13, false));
+  EXPECT_TRUE(pace.is_due(15, 15, false));
+}
+
+// One of an export, say, or one that the user asked for.
+TEST(CommitPaceTest, ACommitForAnotherReasonIsTheOneOwed) {
+  CommitPace pace(10, false);
+  EXPECT_FALSE(pace.is_due(10, 10, true));
+  pace.begun(11);
+  EXPECT_FALSE(pace.is_due(12, 12, false));
+}
+
+TEST(CommitPaceTest, LeftToItselfADearStepOwesNothing) {
+  CommitPace pace(0, true);
+  EXPECT_TRUE(pace.is_due(1, 1, false));
+  pace.begun(1);
+  EXPECT_FALSE(pace.is_due(2, 2, true));
+  EXPECT_EQ(pace.postponed(), 1);
+  EXPECT_FALSE(pace.is_due(3, 3, false, true));
+  EXPECT_TRUE(pace.is_due(4, 4, false));
+}
+
 }  // namespace
 }  // namespace spillway
