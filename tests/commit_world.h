@@ -148,7 +148,7 @@ class CommittingRun {
     std::vector<IoCompletion> done;
     while (done.size() < slots.size()) engine.wait(done);
     for (const IoCompletion& end : done) {
-      if (end.error != 0) {
+      if (end.failed()) {
         throw slots_.failure(slots[end.tag], IoRequest::Kind::write, end);
       }
     }

@@ -129,9 +129,8 @@ void Executor::take(const IoCompletion& completion) {
   const auto done = static_cast<std::uint64_t>(lanes_->done[static_cast<std::size_t>(lane)].load());
   auto& started = lanes_->moves[static_cast<std::size_t>(lane)].started;
   Move& move = started[((completion.tag >> 1) - done) & 0x7fffffffU];
-  move.bytes_left -= completion.bytes;
   const bool last = --move.parts_left == 0;
-  if (completion.error != 0 || (last && move.bytes_left != 0)) {
+  if (completion.failed()) {
     const SlotId slot = bundle_slots_[index_of(move.bundle)][completion.tag >> 32];
     const auto kind = lane == LaneId::read ? IoRequest::Kind::read : IoRequest::Kind::write;
     fail(std::make_exception_ptr(slots_->failure(slot, kind, completion)));
@@ -167,10 +166,9 @@ void Executor::start_move(LaneId lane) {
     return;
   }
   const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
-  const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
   const std::int64_t number = lanes_->done[l].load() + std::ssize(moves.started);
   const std::uint64_t tag = (static_cast<std::uint64_t>(number) & 0x7fffffffU) << 1 | (lane == LaneId::write ? 1U : 0U);
-  moves.started.push_back({following, id, bundle, number, RunEvents::nowhere, 0, bytes, false});
+  moves.started.push_back({following, id, bundle, number, RunEvents::nowhere, 0, false});
   ++moves.under_way;
   Move& move = moves.started.back();
   if (lane == LaneId::write) {
@@ -182,7 +180,7 @@ void Executor::start_move(LaneId lane) {
   if (lane == LaneId::write) {
     move.parts_left = submit(bundle, IoRequest::Kind::write, tag);
   } else if (bundle_slots_[index_of(bundle)].empty()) {  // never written: zero
-    std::memset(data(bundle), 0, static_cast<std::size_t>(bytes));
+    std::memset(data(bundle), 0, static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
     end_move(lane, move);
   } else {
     move.parts_left = submit(bundle, IoRequest::Kind::read, tag);

@@ -79,19 +79,17 @@ void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
   const LaneId lane = kind == IoRequest::Kind::read ? LaneId::read : LaneId::write;
   events_.visit_begin(lane, bundle, disk_of(bundle));
   std::int32_t left = submit(bundle, kind, 0);
-  std::int64_t left_bytes = layout_.bundles[index_of(bundle)].bytes;
-  IoCompletion failed;
+  IoCompletion failed;  // the first that did
   std::vector<IoCompletion> completions;
   while (left > 0) {  // after a failure too: nothing is to be under way when the caller unwinds
     completions.clear();
     io_->wait(completions);
     for (const IoCompletion& completion : completions) {
-      left_bytes -= completion.bytes;
-      if (failed.error == 0) failed = completion;
+      if (!failed.failed()) failed = completion;
       --left;
     }
   }
-  if (failed.error != 0 || left_bytes != 0) {
+  if (failed.failed()) {
     const SlotId slot = bundle_slots_[index_of(bundle)][failed.tag >> 32];
     if (kind == IoRequest::Kind::write) keep_replaced(bundle);
     throw slots_->failure(slot, kind, failed);

@@ -47,7 +47,6 @@ struct Executor::Move {
   std::int64_t number = 0;      // in its lane, of all plans
   int disk = -1;                // the first it is on; -1: it is nowhere yet
   std::int32_t parts_left = 0;  // requests under way
-  std::int64_t bytes_left = 0;
   bool complete = false;
 };
 

@@ -64,7 +64,7 @@ class DiskTimer {
       done.clear();
       engine_->wait(done);
       for (const IoCompletion& completion : done) {
-        if (completion.error != 0) throw store_.failure(slots_.front(), IoRequest::Kind::write, completion);
+        if (completion.failed()) throw store_.failure(slots_.front(), IoRequest::Kind::write, completion);
         idle.push_back(static_cast<std::int64_t>(completion.tag));
         ++finished;
       }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <random>
 
@@ -22,7 +23,7 @@ class FaultyEngine final : public IoEngine {
   void submit(const IoRequest& request) override {
     const std::int64_t number = count_++;
     if (faults_.fail_at >= 0 && (number == faults_.fail_at || (faults_.fail_after && number > faults_.fail_at))) {
-      ready_.push_back({request.tag, 0, faults_.error});
+      ready_.push_back({request.tag, 0, faults_.error, request.bytes});
     } else if (chance(faults_.short_share)) {
       submit_short(request);
     } else {
@@ -34,7 +35,8 @@ class FaultyEngine final : public IoEngine {
     if (ready_.empty()) {
       std::vector<IoCompletion> ended;
       inner_->wait(ended);
-      for (const IoCompletion& completion : ended) {
+      for (IoCompletion& completion : ended) {
+        if (const auto cut = cut_.extract(completion.tag)) completion.wanted_bytes = cut.mapped();
         (chance(faults_.delay_share) ? ready_ : done).push_back(completion);
       }
       if (ended.empty() || ready_.size() < ended.size()) return;
@@ -51,11 +53,13 @@ class FaultyEngine final : public IoEngine {
   bool chance(double share) { return std::uniform_real_distribution<double>(0.0, 1.0)(random_) < share; }
 
   void submit_short(IoRequest request) {
+    const std::int64_t wanted_bytes = request.bytes;
     const std::int64_t units = (request.bytes - 1) / 4096;
     request.bytes = std::uniform_int_distribution<std::int64_t>(0, units)(random_) * 4096;
     if (request.bytes == 0) {
-      ready_.push_back({request.tag, 0, 0});
+      ready_.push_back({request.tag, 0, 0, wanted_bytes});
     } else {
+      cut_[request.tag] = wanted_bytes;
       inner_->submit(request);
     }
   }
@@ -64,6 +68,7 @@ class FaultyEngine final : public IoEngine {
   IoFaults faults_;
   std::mt19937_64 random_;
   std::int64_t count_ = 0;
+  std::map<std::uint64_t, std::int64_t> cut_;  // by tag, what requests under way wanted that were made short
   std::vector<IoCompletion> ready_;
 };
 

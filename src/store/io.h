@@ -24,7 +24,10 @@ struct IoRequest {
 struct IoCompletion {
   std::uint64_t tag = 0;
   std::int64_t bytes = 0;
-  int error = 0;  // errno, or 0
+  int error = 0;                  // errno, or 0
+  std::int64_t wanted_bytes = 0;  // of the request
+
+  bool failed() const { return error != 0 || bytes < wanted_bytes; }
 };
 
 // Requests are cut in parts of at most request_bytes, of which at most `depth` are under way; short and interrupted

@@ -96,7 +96,7 @@ void IoParts::finish(int number, std::int64_t result, std::vector<IoCompletion>&
   release(number);
   if (active.error != 0 || active.at_end) abandon_rest(part.active);
   if (active.parts > 0 || active.cut_bytes < active.request.bytes) return;
-  done.push_back({active.request.tag, active.done_bytes, active.error});
+  done.push_back({active.request.tag, active.done_bytes, active.error, active.request.bytes});
   free_actives_.push_back(part.active);
 }
 

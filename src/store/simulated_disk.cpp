@@ -51,7 +51,7 @@ class SimulatedDisk::Engine final : public IoEngine {
   }
 
   void submit(const IoRequest& request) override {
-    Active active{request, 0, {request.tag, 0, 0}};
+    Active active{request, 0, {request.tag, 0, 0, request.bytes}};
     if (request.kind == IoRequest::Kind::write) {
       const std::span<const std::byte> bytes(request.data, static_cast<std::size_t>(request.bytes));
       take(active, disk_.write(descriptor_of(request), request.offset_bytes, bytes, false, active.number));

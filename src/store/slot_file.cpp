@@ -262,7 +262,7 @@ DeviceError SlotStore::failure(SlotId slot, IoRequest::Kind kind, const IoComple
   if (completion.error == 0) {
     return DeviceError(
         "{} {} at offset {} ended after {} of {} bytes: check the disk, or name another directory with --spill-dir",
-        verb, name, offset_bytes, completion.bytes, slot_bytes_);
+        verb, name, offset_bytes, completion.bytes, completion.wanted_bytes);
   }
   return DeviceError(
       "{} {} at offset {} failed ({}): check the disk and its free space, or name another directory with --spill-dir",

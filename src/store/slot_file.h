@@ -156,7 +156,7 @@ class SlotStore {
   // One line: "/tmp/a: 64 slots of 2.00 MiB, direct; /dev/shm: …, through the page cache: …".
   std::string describe() const;
 
-  // The sentence for a request on this slot that failed, or that ended before slot_bytes.
+  // The sentence for a request that failed, or that ended before its wanted bytes, of which this slot is the first.
   DeviceError failure(SlotId slot, IoRequest::Kind kind, const IoCompletion& completion) const;
 
  private:

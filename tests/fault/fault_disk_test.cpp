@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <map>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "executor/executor.h"
@@ -191,6 +193,40 @@ class CountingEngine final : public IoEngine {
   std::int64_t& count_;
 };
 
+// From the request with this number on, those to one file end a byte short, and before all others that are under way.
+class ShortFileEngine final : public IoEngine {
+ public:
+  ShortFileEngine(std::unique_ptr<IoEngine> inner, int file, std::int64_t from)
+      : inner_(std::move(inner)), file_(file), left_(from) {}
+  int add_file(int descriptor) override { return inner_->add_file(descriptor); }
+  void submit(const IoRequest& request) override {
+    if (left_-- <= 0 && request.file == file_) short_.insert(request.tag);
+    ++under_way_;
+    inner_->submit(request);
+  }
+  void wait(std::vector<IoCompletion>& done) override {
+    std::vector<IoCompletion> ended;
+    do {
+      inner_->wait(ended);
+    } while (std::ssize(ended) < under_way_);
+    under_way_ = 0;
+    const auto is_short = [this](const IoCompletion& end) { return short_.contains(end.tag); };
+    std::stable_partition(ended.begin(), ended.end(), is_short);
+    for (IoCompletion& end : ended) end.bytes -= short_.erase(end.tag) > 0 ? 1 : 0;
+    done.insert(done.end(), ended.begin(), ended.end());
+  }
+  void wake() override { inner_->wake(); }
+  int flush(int file) override { return inner_->flush(file); }
+  std::string describe() const override { return inner_->describe(); }
+
+ private:
+  std::unique_ptr<IoEngine> inner_;
+  int file_;
+  std::int64_t left_;
+  std::int64_t under_way_ = 0;
+  std::set<std::uint64_t> short_;
+};
+
 struct Engine {
   const char* name;
   bool allow_uring;
@@ -205,7 +241,7 @@ class FaultRequests : public FaultDisk, public testing::WithParamInterface<Engin
   void run_with(const decltype(ExecutorOptions::wrap_io)& wrap, const std::filesystem::path& output) {
     ExecutorOptions execution;
     execution.threads = 2;
-    execution.spill_dirs = {scratch_.path()};
+    execution.spill_dirs = spill_dirs_;
     execution.io.allow_uring = GetParam().allow_uring;
     execution.wrap_io = wrap;
     Executor executor(setup_->planned.layout, setup_->planned.programs, setup_->planned.plans, setup_->kernels,
@@ -241,6 +277,7 @@ class FaultRequests : public FaultDisk, public testing::WithParamInterface<Engin
   }
 
   std::optional<TrainingSetup> setup_;
+  std::vector<std::filesystem::path> spill_dirs_{scratch_.path()};
 };
 
 TEST_P(FaultRequests, AFailureAtAnyRequestReachesTheCallerAsOneSentence) {
@@ -292,6 +329,23 @@ TEST_P(FaultRequests, ATransferThatEndsEarlyIsAFailure) {
     SCOPED_TRACE(fmt::format("seed {}", faults.seed));
     const auto wrap = [&](auto inner) { return make_faulty_engine(std::move(inner), faults); };
     EXPECT_THROW(run_with(wrap, scratch_ / "short"), DeviceError);
+  }
+}
+
+TEST_P(FaultRequests, TheDiskWhoseTransferEndsEarlyIsTheOneNamed) {
+  spill_dirs_ = {scratch_ / "healthy", scratch_ / "ailing"};
+  for (const std::filesystem::path& directory : spill_dirs_) std::filesystem::create_directory(directory);
+  for (const std::int64_t from : {std::int64_t{0}, count_requests() / 2}) {
+    SCOPED_TRACE(fmt::format("from request {}", from));
+    const auto wrap = [&](auto inner) { return std::make_unique<ShortFileEngine>(std::move(inner), 1, from); };
+    std::string what;
+    try {
+      run_with(wrap, scratch_ / "early");
+    } catch (const DeviceError& error) {
+      what = error.what();
+    }
+    EXPECT_THAT(what, AllOf(HasSubstr("ended after"), HasSubstr(spill_dirs_[1].string()),
+                            testing::Not(HasSubstr(spill_dirs_[0].string()))));
   }
 }
 

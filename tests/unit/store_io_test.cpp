@@ -154,6 +154,8 @@ TEST_P(StoreIo, AReadAcrossTheEndOfTheFileIsShortWithoutError) {
   EXPECT_EQ(done[0].tag, 5U);
   EXPECT_EQ(done[0].error, 0);
   EXPECT_EQ(done[0].bytes, file_bytes);
+  EXPECT_EQ(done[0].wanted_bytes, 256 * kib);
+  EXPECT_TRUE(done[0].failed());
   EXPECT_EQ(std::memcmp(read.get(), data.get(), static_cast<std::size_t>(file_bytes)), 0);
   engine_->submit({IoRequest::Kind::read, number_, 4 * mib, read.get(), 64 * kib, 6});
   done = wait_for(*engine_, 1);
@@ -321,6 +323,7 @@ void drive_parts(std::uint64_t seed) {
   ASSERT_EQ(done.size(), expected.size());
   for (const IoCompletion& completion : done) {
     const Expected& e = expected[completion.tag];
+    ASSERT_EQ(completion.wanted_bytes, e.request.bytes) << "request " << completion.tag;
     ASSERT_EQ(completion.error, e.error) << "request " << completion.tag;
     if (e.error != 0) continue;
     std::int64_t want = e.request.bytes;
@@ -440,7 +443,8 @@ TEST_P(StoreFaults, ShortAndReorderedCompletionsAllArrive) {
     EXPECT_FALSE(seen[completion.tag]);
     seen[completion.tag] = true;
     EXPECT_EQ(completion.error, 0);
-    if (completion.bytes < 8 * kib) ++shorter;
+    EXPECT_EQ(completion.wanted_bytes, 8 * kib);
+    if (completion.failed()) ++shorter;
   }
   EXPECT_GT(shorter, 0);
   EXPECT_LT(shorter, 128);

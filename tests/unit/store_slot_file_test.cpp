@@ -214,8 +214,8 @@ TEST_F(StoreSlotFile, FailuresAreSentences) {
   const std::string error = store.failure(slot, IoRequest::Kind::write, {0, 0, ENOSPC}).what();
   EXPECT_THAT(error, HasSubstr(directory_.string()));
   EXPECT_THAT(error, HasSubstr("No space left on device"));
-  const DeviceError early = store.failure(slot, IoRequest::Kind::read, {0, 4096, 0});
-  EXPECT_THAT(early.what(), HasSubstr("ended after 4096 of 65536 bytes"));
+  const DeviceError early = store.failure(slot, IoRequest::Kind::read, {0, 4096, 0, 4 * store.slot_bytes()});
+  EXPECT_THAT(early.what(), HasSubstr("ended after 4096 of 262144 bytes"));
   EXPECT_EQ(early.code(), ExitCode::device);
 }
 
