@@ -7,6 +7,7 @@ namespace spillway {
 double break_even_share(const ClipCosts& costs) {
   constexpr double least = 1.0 / 64;
   constexpr double most = 0.5;
+  if (costs.deferred <= costs.speculative) return 0;
   if (costs.redo <= 0) return most;
   return std::clamp((costs.deferred - costs.speculative) / costs.redo, least, most);
 }

@@ -1,5 +1,6 @@
-// Which way a step of a run that clips updates: speculatively while clips are rare, deferred while they are not. A
-// function of the norms so far alone; all ways give the same bits, so it decides of time only.
+// Which way a step of a run that clips updates: speculatively while clips are rare, where that is faster at all, and
+// deferred while they are not. A function of costs and the norms so far; all ways give the same bits, so it decides of
+// time only.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace spillway {
 
-// What clipping costs each way, in one currency (bytes moved, or seconds).
+// Seconds that clipping takes each way.
 struct ClipCosts {
   double speculative = 0;  // of a step that does not clip
   double redo = 0;         // added to it when the step clips
@@ -16,16 +17,19 @@ struct ClipCosts {
 };
 
 // The share of clipped steps from which on deferring costs less: a speculative step costs
-// speculative + share * redo. Within [1/64, 1/2], so that no guess of costs forbids either way.
+// speculative + share * redo. 0 where deferring costs no more even without clips; otherwise within [1/64, 1/2], so that
+// a guess of what a redo costs forbids neither way.
 double break_even_share(const ClipCosts& costs);
 
 class ClipPolicy {
  public:
   // Always the same way.
   explicit ClipPolicy(UpdateWay way) : way_(way), adapts_(false) {}
-  // Speculates, to begin with.
+  // Begins with what costs less without clips; always defers where the break-even share is 0.
   explicit ClipPolicy(const ClipCosts& costs)
-      : way_(UpdateWay::speculative), adapts_(true), break_even_(break_even_share(costs)) {}
+      : way_(break_even_share(costs) > 0 ? UpdateWay::speculative : UpdateWay::deferred),
+        adapts_(true),
+        break_even_(break_even_share(costs)) {}
 
   UpdateWay way() const { return way_; }  // of the next step
   // After each step. The share of clipped steps is an exponential mean over about memory_steps; the way changes to

@@ -162,9 +162,10 @@ KnownMachine TrainingSetup::recalled() const {
   return recall_machine(options.machine, choices, planned.layout.page_bytes);
 }
 
-// A step by the first plan, in virtual time.
-Timeline TrainingSetup::timeline(const KnownMachine& machine) const {
-  return simulated(planned.plans.front(), step_rates(*planned.programs.front(), machine.rates, machine.disk));
+// A step by one of the plans, in virtual time.
+Timeline TrainingSetup::timeline(const KnownMachine& machine, std::int32_t step) const {
+  const auto s = static_cast<std::size_t>(step);
+  return simulated(planned.plans[s], step_rates(*planned.programs[s], machine.rates, machine.disk));
 }
 
 // What a commit writes that this plan does not: state that stays in memory. Nothing where the plan commits.
@@ -232,7 +233,8 @@ Model TrainingSetup::fresh_model() const {
 }
 
 // After backward is planned already. Nothing is gained by updating earlier where nothing moves, so `auto` adapts only
-// where something does. A way that does not fit beside the others, or has nothing to do, gives way.
+// where something does, and there only where speculating is faster while nothing clips. A way that does not fit beside
+// the others, or has nothing to do, gives way.
 void TrainingSetup::choose_way() {
   if (options.max_grad_norm == 0 || options.clip_mode == "after" || !planned.fits()) return;
   const Plan& plan = planned.plans.front();
@@ -241,7 +243,30 @@ void TrainingSetup::choose_way() {
   std::vector<UpdateWay> ways{UpdateWay::speculative, UpdateWay::deferred};
   if (options.clip_mode == "deferred" || planned.has_device()) ways = {UpdateWay::deferred};
   if (options.clip_mode == "speculative") ways = {UpdateWay::speculative};
-  if (!plan_ways(ways)) plan_ways({UpdateWay::after});
+  bool planned_so = plan_ways(ways);
+  if (planned_so && ways.size() > 1) {
+    clip_costs = simulated_clip_costs();
+    if (break_even_share(clip_costs) == 0) planned_so = plan_ways({UpdateWay::deferred});
+  }
+  if (!planned_so) plan_ways({UpdateWay::after});
+}
+
+// With the rates that are known without measuring, or assumed. Updates alone run from rest to rest; a deferred step has
+// its share of those that complete the updates of steps that commit.
+ClipCosts TrainingSetup::simulated_clip_costs() const {
+  const KnownMachine machine = recalled();
+  const auto update_seconds = [&](std::int32_t update) {
+    const auto u = static_cast<std::size_t>(update);
+    const StepRates rates = step_rates(*planned.programs[u], machine.rates, machine.disk);
+    return simulate(planned.plans[u], planned.layout, rates).seconds;
+  };
+  ClipCosts costs;
+  costs.speculative = timeline(machine, steps.index_of_step(UpdateWay::speculative)).seconds;
+  costs.redo = update_seconds(steps.index_of_redo());
+  costs.deferred = timeline(machine, steps.index_of_step(UpdateWay::deferred)).seconds;
+  if (options.save_steps > 0)
+    costs.deferred += update_seconds(steps.index_of_flush()) / static_cast<double>(options.save_steps);
+  return costs;
 }
 
 // False when the budget is too small, or when a speculative step would have nothing to update early.

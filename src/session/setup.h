@@ -11,6 +11,7 @@
 #include "formats/safetensors.h"
 #include "model/programs.h"
 #include "session/choice.h"
+#include "session/clip_policy.h"
 #include "session/commit_pace.h"
 #include "session/known_machine.h"
 #include "session/model_files.h"
@@ -40,6 +41,7 @@ class TrainingSetup {
   Model model;
   WorkChosen work;  // how the step is worked through, and what else was tried
   StepPrograms steps;
+  ClipCosts clip_costs;  // where steps may speculate or defer
   std::optional<EvaluationProgram> evaluation;
   KernelCache kernels;
   PlannedPrograms planned;  // the steps' Programs, then evaluation
@@ -62,9 +64,10 @@ class TrainingSetup {
   void plan_work(const WorkChoice& choice);
   std::vector<PieceId> pieces_to_pin(double share) const;
   KnownMachine recalled() const;
-  Timeline timeline(const KnownMachine& machine) const;
+  Timeline timeline(const KnownMachine& machine, std::int32_t step = 0) const;
   WorkScore score() const;
   void choose_way();
+  ClipCosts simulated_clip_costs() const;
   bool plan_ways(const std::vector<UpdateWay>& ways);
   void plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated);
   PieceSet deferred_weights() const;

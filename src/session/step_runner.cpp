@@ -38,15 +38,10 @@ double read_double(const Executor& executor, std::int32_t program, const Operand
   return value;
 }
 
-ClipPolicy policy_of(const StepPrograms& programs, const PlannedPrograms& planned) {
-  const std::int32_t speculative = programs.index_of_step(UpdateWay::speculative);
-  const std::int32_t deferred = programs.index_of_step(UpdateWay::deferred);
-  if (speculative < 0 || deferred < 0) return ClipPolicy(programs.usual().way);
-  const auto bytes = [&](std::int32_t program) {
-    const Traffic& traffic = planned.plans[static_cast<std::size_t>(program)].traffic;
-    return static_cast<double>(traffic.read_bytes + traffic.write_bytes);
-  };
-  return ClipPolicy(ClipCosts{bytes(speculative), bytes(programs.index_of_redo()), bytes(deferred)});
+ClipPolicy policy_of(const TrainingSetup& setup) {
+  const bool speculates = setup.steps.index_of_step(UpdateWay::speculative) >= 0;
+  const bool defers = setup.steps.index_of_step(UpdateWay::deferred) >= 0;
+  return speculates && defers ? ClipPolicy(setup.clip_costs) : ClipPolicy(setup.steps.usual().way);
 }
 
 StepRunner::StepRunner(const TrainingSetup& setup, Executor& executor, const Windows* windows,
@@ -55,7 +50,7 @@ StepRunner::StepRunner(const TrainingSetup& setup, Executor& executor, const Win
       planned_(setup.planned),
       shape_(setup.shape),
       executor_(executor),
-      policy_(policy_of(setup.steps, setup.planned)),
+      policy_(policy_of(setup)),
       expect_commit_(std::move(expect_commit)),
       speculated_(speculated_bundles(setup.steps.speculated, setup.model, setup.planned.layout)) {
   for (std::size_t s = 0; s < programs_.steps.size(); ++s) {

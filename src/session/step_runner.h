@@ -71,7 +71,7 @@ class StepRunner {
 };
 
 // The policy for the ways that were planned.
-ClipPolicy policy_of(const StepPrograms& programs, const PlannedPrograms& planned);
+ClipPolicy policy_of(const TrainingSetup& setup);
 
 double read_double(const Executor& executor, std::int32_t program, const Operand& operand);
 

@@ -147,6 +147,7 @@ class ClipModes : public testing::TestWithParam<Case> {
   std::map<std::string, std::int64_t> same_bits(const std::string& mode, std::int64_t quarters) {
     TrainOptions options = options_;
     options.clip_mode = mode;
+    if (mode == "auto") options.machine = slow_disk();
     const PlanReport report = run_plan(options);
     options.memory_bytes = report.min_memory_bytes + (report.in_memory_bytes - report.min_memory_bytes) * quarters / 4;
     options.delay_seed = 1 + quarters;
@@ -157,6 +158,15 @@ class ClipModes : public testing::TestWithParam<Case> {
     std::map<std::string, std::int64_t> went;
     for (const std::string& way : outcome.ways) ++went[way];
     return went;
+  }
+
+  // Where bytes are time; what is not in the file is assumed, so that `auto` chooses alike on all machines.
+  std::string slow_disk() const {
+    return scratch_
+        .file("slow_disk.json",
+              R"({"disks": [{"read_bytes_per_second": 1e7, "write_bytes_per_second": 1e7,
+                             "mixed_bytes_per_second": 1e7}]})")
+        .string();
   }
 
   ScratchFolder scratch_;
@@ -174,7 +184,7 @@ TEST_F(ClipModes, AgreeWhenSomeStepsClip) {
     EXPECT_EQ(went["reverted"], expected_.clipped);
     EXPECT_EQ(went["speculative"], total_steps - expected_.clipped);
   }
-  EXPECT_GT(same_bits("auto", 1)["deferred"], 0);
+  EXPECT_EQ(same_bits("auto", 1)["after"], 0);
 }
 
 // Accumulators themselves are what is kept, one of them of a weight that is used twice.
@@ -185,19 +195,23 @@ TEST_F(ClipModes, AgreeInF32AndWithATiedEmbedding) {
   EXPECT_EQ(same_bits("speculative", 1)["reverted"], expected_.clipped);
 }
 
-TEST_F(ClipModes, DeferWhereEveryStepClips) {
+TEST_F(ClipModes, ChangeToDeferringWhereEveryStepClips) {
   use(llama_f32());
   expect(all_clip);
   EXPECT_EQ(expected_.clipped, total_steps);
   EXPECT_EQ(same_bits("speculative", 1)["reverted"], total_steps);
-  EXPECT_GT(same_bits("auto", 2)["deferred"], 0);
+  auto went = same_bits("auto", 2);
+  EXPECT_EQ(went["reverted"], 1);
+  EXPECT_EQ(went["deferred"], total_steps - 1);
 }
 
-TEST_F(ClipModes, SpeculateWhereNoStepClips) {
+TEST_F(ClipModes, KeepToOneWayWhereNoStepClips) {
   use(gpt2_bf16());
   expect(none_clips);
   EXPECT_EQ(expected_.clipped, 0);
-  EXPECT_EQ(same_bits("auto", 2)["speculative"], total_steps);
+  const auto went = same_bits("auto", 2);
+  EXPECT_EQ(went.size(), 1U);
+  EXPECT_EQ(went.count("after"), 0U);
 }
 
 // A commit is never of updates that are pending, or that may be taken back.
@@ -219,7 +233,8 @@ TEST_F(ClipModes, GoOnFromACommitOfAnyWay) {
     CopyAfter first(options.output_dir, copy, total_steps - 1);
     run_train(options, first);
     const bool went = std::any_of(first.steps.begin(), first.steps.end(), [&](const StepRecord& step) {
-      return step.clip == (modes[m] == "deferred" ? "deferred" : "reverted");
+      return (modes[m] != "speculative" && step.clip == "deferred") ||
+             (modes[m] != "deferred" && step.clip == "reverted");
     });
     EXPECT_TRUE(went);
     EXPECT_EQ(bytes_of(std::filesystem::path(options.output_dir) / "model.safetensors"), expected_.weights);

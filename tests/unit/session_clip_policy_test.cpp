@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-constexpr ClipCosts costs{.speculative = 28, .redo = 26, .deferred = 30};  // bytes a parameter, in bf16
+constexpr ClipCosts costs{.speculative = 28, .redo = 26, .deferred = 30};
 
 int steps_until(ClipPolicy& policy, UpdateWay way, bool clipped) {
   int steps = 0;
@@ -17,9 +17,11 @@ int steps_until(ClipPolicy& policy, UpdateWay way, bool clipped) {
 TEST(ClipPolicy, BreaksEvenWhereARedoCostsWhatDeferringDoes) {
   const double share = break_even_share(costs);
   EXPECT_DOUBLE_EQ(costs.speculative + share * costs.redo, costs.deferred);
-  EXPECT_EQ(break_even_share({.speculative = 30, .redo = 26, .deferred = 28}), 1.0 / 64) << "never forbidden";
+  EXPECT_EQ(break_even_share({.speculative = 30, .redo = 26, .deferred = 28}), 0) << "nothing to gain";
+  EXPECT_EQ(break_even_share({.speculative = 30, .redo = 26, .deferred = 30}), 0);
+  EXPECT_EQ(break_even_share({.speculative = 30, .redo = 26, .deferred = 30.1}), 1.0 / 64) << "not for a rare clip";
   EXPECT_EQ(break_even_share({.speculative = 1, .redo = 1, .deferred = 9}), 0.5);
-  EXPECT_EQ(break_even_share({.speculative = 1, .redo = 0, .deferred = 1}), 0.5) << "nothing to redo";
+  EXPECT_EQ(break_even_share({.speculative = 1, .redo = 0, .deferred = 2}), 0.5) << "nothing to redo";
 }
 
 TEST(ClipPolicy, KeepsAForcedWayWhateverHappens) {
@@ -39,6 +41,16 @@ TEST(ClipPolicy, SpeculatesWhileClipsAreRareAndDefersWhileTheyAreFrequent) {
   EXPECT_GT(policy.clipped_share(), 0.9);
   EXPECT_GT(steps_until(policy, UpdateWay::speculative, false), 10) << "it does not go back at the first chance";
   EXPECT_EQ(policy.way(), UpdateWay::speculative);
+}
+
+TEST(ClipPolicy, AlwaysDefersWhereThatCostsNoMoreWithoutClips) {
+  for (const double deferred : {28.0, 30.0}) {
+    ClipPolicy policy(ClipCosts{.speculative = 30, .redo = 26, .deferred = deferred});
+    EXPECT_EQ(policy.way(), UpdateWay::deferred);
+    EXPECT_EQ(steps_until(policy, UpdateWay::speculative, false), 1000);
+    EXPECT_EQ(steps_until(policy, UpdateWay::speculative, true), 1000);
+    EXPECT_EQ(steps_until(policy, UpdateWay::speculative, false), 1000);
+  }
 }
 
 TEST(ClipPolicy, DependsOnTheClipsAlone) {
