@@ -195,6 +195,17 @@ TEST_F(ClipModes, AgreeInF32AndWithATiedEmbedding) {
   EXPECT_EQ(same_bits("speculative", 1)["reverted"], expected_.clipped);
 }
 
+TEST_F(ClipModes, AgreeUnderOtherPoliciesRecomputedAndInSmallRequests) {
+  use(llama_bf16());
+  expect_some_to_clip();
+  options_.recompute = "block";
+  options_.io_request_size_bytes = 4096;
+  options_.policy = "everything-on-disk";
+  EXPECT_EQ(same_bits("deferred", 2)["deferred"], total_steps);
+  options_.policy = "lru";
+  EXPECT_EQ(same_bits("speculative", 2)["reverted"], expected_.clipped);
+}
+
 TEST_F(ClipModes, ChangeToDeferringWhereEveryStepClips) {
   use(llama_f32());
   expect(all_clip);
