@@ -20,9 +20,10 @@ function(spillway_room name)
 endfunction()
 
 # The CPU side of ops/: cpu*.cpp is compiled once; kernel*.cpp once for each named target, in a namespace of that name
-# (SPILLWAY_TARGET), and the processor's features choose at run time.
+# (SPILLWAY_TARGET), and the processor's features choose at run time. INSIDE: what is linked, but changes the flags of
+# no other room.
 function(spillway_kernels name)
-  cmake_parse_arguments(ROOM "" "" "ROOMS;LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "" "" "ROOMS;LINK;INSIDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu*.cpp ${CMAKE_SOURCE_DIR}/src/ops/*/cpu*.cpp)
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/kernel*.cpp)
   list(REMOVE_DUPLICATES sources)
@@ -46,5 +47,6 @@ function(spillway_kernels name)
     endif()
   endforeach()
   target_include_directories(spillway_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>)
-  target_link_libraries(spillway_${name} PUBLIC ${ROOM_ROOMS} ${ROOM_LINK} PRIVATE $<BUILD_INTERFACE:spillway_flags>)
+  target_link_libraries(spillway_${name} PUBLIC ${ROOM_ROOMS} ${ROOM_LINK}
+                        PRIVATE ${ROOM_INSIDE} $<BUILD_INTERFACE:spillway_flags>)
 endfunction()
