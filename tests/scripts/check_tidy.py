@@ -42,7 +42,7 @@ def without_precompiled(build, folder):
     """The commands again, in this folder: clang cannot read headers that gcc compiled."""
     commands = commands_of(build)
     for command in commands:
-        command["command"] = re.sub(r"-Winvalid-pch | -include \S*cmake_pch\.hxx", "", command["command"])
+        command["command"] = re.sub(r"-Winvalid-pch |-include \S*cmake_pch\.hxx ", "", command["command"])
     (folder / "compile_commands.json").write_text(json.dumps(commands))
 
 
