@@ -9,6 +9,12 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
+# A hundred test programs: GNU ld takes seconds for each.
+find_program(SPILLWAY_LLD ld.lld)
+if(SPILLWAY_TESTS AND SPILLWAY_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()
+
 add_library(spillway_flags INTERFACE)
 target_compile_options(spillway_flags INTERFACE
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wnon-virtual-dtor -Wno-psabi
