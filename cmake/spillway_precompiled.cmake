@@ -1,5 +1,6 @@
-# What nearly every source includes, compiled once for the rooms and once for the tests: in sanitized builds reading it
-# is a good part of compiling. The release build has none, so that a source that forgets an include does not compile.
+# What nearly every source includes, compiled once for the rooms and once for the tests: in the debug build reading it is
+# a good part of compiling. The others have none: release, so that a source that forgets an include does not compile, and
+# thread, where g++ 12 has false alarms of std::string in headers that it compiled.
 option(SPILLWAY_PRECOMPILE "Compile the headers of libraries once" OFF)
 if(SPILLWAY_PRECOMPILE)
   set(common <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem> <fstream> <functional> <map>
