@@ -221,7 +221,11 @@ bool RunCheckpoints::is_due(const RunState& after, bool is_dear) {
     exports_.expect(after);
     return true;
   }
-  const bool busy = exports_.waits() || pending() >= Committer::most_pending;
+  if (exports_.waits()) {
+    pace_->pass_over(after.step);
+    return false;
+  }
+  const bool busy = pending() >= Committer::most_pending;
   const bool due = pace_->is_due(after.step, now_seconds(), busy, is_dear);
   return due || (commit_wanted_ && !busy);
 }
@@ -300,7 +304,7 @@ void RunCheckpoints::follow_commits() {
   exports_.follow(slots_, *committer_, durable_step_);
   if (pace_->postponed() == 0 || told_postponed_ > 0) return;
   told_postponed_ = pace_->postponed();
-  observer_.note("commits are spaced out: those before, or an export, still wait for the disk");
+  observer_.note("commits are spaced out: the disk makes one durable more slowly than a step takes");
 }
 
 // The executor is drained. An export that waits for its commit begins before it is waited for: a later commit would

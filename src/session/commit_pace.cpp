@@ -13,8 +13,8 @@ bool CommitPace::is_due(std::int64_t step, double now_seconds, bool busy, bool i
              now_seconds - last_seconds_ >= std::max(least_seconds, cost_seconds_ / busy_share);
   bool falls_here = due;  // and not only owed from a step before
   if (save_steps_ > 0) {
-    falls_here = step % save_steps_ == 0;
-    owed_ = owed_ || falls_here;
+    falls_here = falls_on(step);
+    pass_over(step);
     due = owed_;
   }
   if (falls_here && busy) ++postponed_;

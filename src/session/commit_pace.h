@@ -20,10 +20,12 @@ class CommitPace {
   bool never() const { return save_steps_ < 0; }
   // Whether every step commits, as long as the disk can keep up.
   bool every_step() const { return save_steps_ == 1 || (save_steps_ == 0 && is_free_); }
-  // Whether this step is to commit, asked before each, at this time on a steady clock. `busy`: one more commit would
-  // have to wait for those before, or for an export. One that save_steps asks for is then owed: due at every step until
-  // one has begun. `is_dear`: a commit of this step is not free even if others are.
+  // Whether this step is to commit, asked before each, at this time on a steady clock. `busy`: of the commits before,
+  // one more would have to wait. One that save_steps asks for is then owed: due at every step until one has begun.
+  // `is_dear`: a commit of this step is not free even if others are.
   bool is_due(std::int64_t step, double now_seconds, bool busy, bool is_dear = false);
+  // Instead of asking: this step commits for nobody. What save_steps asks of it is owed.
+  void pass_over(std::int64_t step) { owed_ = owed_ || falls_on(step); }
   // A commit was begun at this time, due or not: none is owed any more. It took so long to become durable.
   void begun(double now_seconds) {
     last_seconds_ = now_seconds;
@@ -47,6 +49,9 @@ class CommitPace {
   static constexpr double least_seconds = 300;
 
  private:
+  // save_steps asks for a commit of this step.
+  bool falls_on(std::int64_t step) const { return save_steps_ > 0 && step % save_steps_ == 0; }
+
   std::int64_t save_steps_;
   bool is_free_;
   double last_seconds_ = -1;  // below 0: none yet

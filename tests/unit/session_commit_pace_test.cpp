@@ -57,6 +57,20 @@ TEST(CommitPaceTest, OneCommitMakesUpForAllThatAreOwed) {
   EXPECT_TRUE(pace.is_due(15, 15, false));
 }
 
+TEST(CommitPaceTest, AStepThatIsPassedOverIsOwedButNotPostponed) {
+  CommitPace pace(10, false);
+  pace.pass_over(9);
+  EXPECT_FALSE(pace.is_due(11, 11, false));
+  pace.pass_over(20);
+  pace.pass_over(21);
+  EXPECT_TRUE(pace.is_due(22, 22, false));
+  EXPECT_EQ(pace.postponed(), 0);
+  CommitPace automatic(0, true);
+  automatic.begun(1);
+  automatic.pass_over(2);
+  EXPECT_FALSE(automatic.is_due(3, 3, false, true));
+}
+
 // One of an export, say, or one that the user asked for.
 TEST(CommitPaceTest, ACommitForAnotherReasonIsTheOneOwed) {
   CommitPace pace(10, false);
