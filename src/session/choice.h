@@ -38,7 +38,8 @@ struct WorkScore {
   std::int64_t ops = 0;                // of all that was planned for it
 
   std::int64_t write_bytes() const { return state_write_bytes + local_write_bytes; }
-  double writes_per_day() const;  // bytes, of a run that never pauses, commits included
+  double writes_per_day() const;                          // bytes, of a run that never pauses, commits included
+  bool writes_at_most(std::int64_t bytes_per_day) const;  // 0: any
 };
 
 struct WorkLimits {

@@ -54,10 +54,7 @@ class Search {
     return is_allowed(score) && score.stalled_seconds < negligible_stall * score.seconds;
   }
 
-  bool is_allowed(const WorkScore& score) const {
-    return limits_.max_disk_writes_per_day <= 0 ||
-           score.writes_per_day() <= static_cast<double>(limits_.max_disk_writes_per_day);
-  }
+  bool is_allowed(const WorkScore& score) const { return score.writes_at_most(limits_.max_disk_writes_per_day); }
 
   bool is_better(const WorkScore& a, const WorkScore& b) const {
     if (a.fits != b.fits) return a.fits;
@@ -110,8 +107,9 @@ class Search {
     }
   }
 
+  // Of our own rule, also where another one's first plan was better.
   void try_pins(WorkChoice choice) {
-    if (choice.policy != Policy::automatic) return;
+    choice.policy = Policy::automatic;
     for (const double share : {0.2, 0.35, 0.5, 0.65}) {
       choice.pinned = share;
       try_one(choice);
@@ -164,6 +162,10 @@ class Search {
 double WorkScore::writes_per_day() const {
   const double steps = seconds > 0 ? static_cast<double>(write_bytes()) / seconds : 0;
   return (steps + commit_bytes_per_second) * seconds_per_day;
+}
+
+bool WorkScore::writes_at_most(std::int64_t bytes_per_day) const {
+  return bytes_per_day <= 0 || writes_per_day() <= static_cast<double>(bytes_per_day);
 }
 
 std::string describe(const WorkChoice& choice) {

@@ -1,6 +1,7 @@
 #include "session/setup.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -189,8 +190,9 @@ CommitPace TrainingSetup::pace() const {
   return {options.save_steps, !leaves_updates && CommitPace::is_free(extra_bytes, state_bytes)};
 }
 
-double TrainingSetup::commit_bytes_per_second(double step_seconds, const DiskRate& disk) const {
-  const auto bytes = static_cast<double>(extra_commit_bytes(planned.layout, planned.plans.front()));
+double TrainingSetup::commit_bytes_per_second(double step_seconds, const DiskRate& disk, std::int32_t step) const {
+  const Plan& plan = planned.plans[static_cast<std::size_t>(step)];
+  const auto bytes = static_cast<double>(extra_commit_bytes(planned.layout, plan));
   if (bytes == 0) return 0;
   return bytes / pace().seconds_between(step_seconds, bytes / disk.write_bytes_per_second);
 }
@@ -208,23 +210,23 @@ void TrainingSetup::plan_commits() {
   }
 }
 
-// Of the training step as it is planned now.
-WorkScore TrainingSetup::score() const {
+// Of a training step as it is planned now.
+WorkScore TrainingSetup::score(std::int32_t step) const {
   WorkScore score;
   for (const Program* program : planned.programs) score.ops += static_cast<std::int64_t>(program->ops.size());
   score.fits = planned.fits();
   if (!score.fits) return score;
-  const Plan& plan = planned.plans.front();
+  const Plan& plan = planned.plans[static_cast<std::size_t>(step)];
   score.link_bytes = plan.up_bytes + plan.down_bytes;
   score.read_bytes = plan.traffic.read_bytes;
   const DiskWrites writes = disk_writes(plan, planned.layout);
   score.state_write_bytes = writes.state_bytes;
   score.local_write_bytes = writes.local_bytes;
   const KnownMachine machine = recalled();
-  const Timeline simulated = timeline(machine);
+  const Timeline simulated = timeline(machine, step);
   score.seconds = simulated.seconds;
   score.stalled_seconds = simulated.stalled_seconds;
-  score.commit_bytes_per_second = commit_bytes_per_second(score.seconds, machine.disk);
+  score.commit_bytes_per_second = commit_bytes_per_second(score.seconds, machine.disk, step);
   return score;
 }
 
@@ -232,39 +234,58 @@ Model TrainingSetup::fresh_model() const {
   return {config.model, choices.dtype, Purpose::training, cut_of(options), moments_of(options)};
 }
 
-// After backward is planned already. Nothing is gained by updating earlier where nothing moves, so `auto` adapts only
-// where something does, and there only where speculating is faster while nothing clips. A way that does not fit beside
-// the others, or has nothing to do, gives way.
+// After backward is planned already. Nothing is gained by updating earlier where nothing moves. What does not fit, or
+// has nothing to do, is left out.
 void TrainingSetup::choose_way() {
   if (options.max_grad_norm == 0 || options.clip_mode == "after" || !planned.fits()) return;
+  const std::vector<UpdateWay> after{UpdateWay::after};
   const Plan& plan = planned.plans.front();
   const std::int64_t disk_bytes = plan.traffic.read_bytes + plan.traffic.write_bytes;
-  if (options.clip_mode == "auto" && disk_bytes + plan.up_bytes + plan.down_bytes == 0) return;
-  std::vector<UpdateWay> ways{UpdateWay::speculative, UpdateWay::deferred};
-  if (options.clip_mode == "deferred" || planned.has_device()) ways = {UpdateWay::deferred};
-  if (options.clip_mode == "speculative") ways = {UpdateWay::speculative};
-  bool planned_so = plan_ways(ways);
-  if (planned_so && ways.size() > 1) {
-    clip_costs = simulated_clip_costs();
-    if (break_even_share(clip_costs) == 0) planned_so = plan_ways({UpdateWay::deferred});
+  if (options.clip_mode != "auto") {
+    if (!plan_ways({options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative})) plan_ways(after);
+    return;
   }
-  if (!planned_so) plan_ways({UpdateWay::after});
+  if (disk_bytes + plan.up_bytes + plan.down_bytes == 0) return;
+  std::vector<std::vector<UpdateWay>> candidates{{UpdateWay::deferred}};
+  if (!planned.has_device()) candidates.push_back({UpdateWay::speculative, UpdateWay::deferred});
+  const std::vector<UpdateWay>* best = &after;
+  double seconds = work.score.seconds;
+  for (const std::vector<UpdateWay>& ways : candidates) {
+    if (!plan_ways(ways) || !may_write_as(ways)) continue;
+    clip_costs = simulated_clip_costs();
+    const double unclipped = std::min(clip_costs.speculative, clip_costs.deferred);
+    if (unclipped >= seconds) continue;
+    best = &ways;
+    seconds = unclipped;
+  }
+  if (best != &candidates.back()) plan_ways(*best);
 }
 
-// With the rates that are known without measuring, or assumed. Updates alone run from rest to rest; a deferred step has
-// its share of those that complete the updates of steps that commit.
+// Of ways that are planned: none writes more than is allowed.
+bool TrainingSetup::may_write_as(const std::vector<UpdateWay>& ways) const {
+  return std::all_of(ways.begin(), ways.end(), [this](UpdateWay way) {
+    return score(steps.index_of_step(way)).writes_at_most(options.max_disk_writes_per_day);
+  });
+}
+
+// With the rates that are known without measuring, or assumed; endless for a way that is not planned. Updates alone run
+// from rest to rest; a deferred step has its share of those that complete the updates of steps that commit.
 ClipCosts TrainingSetup::simulated_clip_costs() const {
   const KnownMachine machine = recalled();
+  const auto step_seconds = [&](UpdateWay way) {
+    const std::int32_t step = steps.index_of_step(way);
+    return step < 0 ? std::numeric_limits<double>::infinity() : timeline(machine, step).seconds;
+  };
   const auto update_seconds = [&](std::int32_t update) {
     const auto u = static_cast<std::size_t>(update);
     const StepRates rates = step_rates(*planned.programs[u], machine.rates, machine.disk);
     return simulate(planned.plans[u], planned.layout, rates).seconds;
   };
   ClipCosts costs;
-  costs.speculative = timeline(machine, steps.index_of_step(UpdateWay::speculative)).seconds;
-  costs.redo = update_seconds(steps.index_of_redo());
-  costs.deferred = timeline(machine, steps.index_of_step(UpdateWay::deferred)).seconds;
-  if (options.save_steps > 0)
+  costs.speculative = step_seconds(UpdateWay::speculative);
+  if (steps.index_of_redo() >= 0) costs.redo = update_seconds(steps.index_of_redo());
+  costs.deferred = step_seconds(UpdateWay::deferred);
+  if (options.save_steps > 0 && steps.index_of_flush() >= 0)
     costs.deferred += update_seconds(steps.index_of_flush()) / static_cast<double>(options.save_steps);
   return costs;
 }

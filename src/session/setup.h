@@ -54,7 +54,7 @@ class TrainingSetup {
   // When steps commit.
   CommitPace pace() const;
   // What commits write beyond the steps' own writes, at the pace they have where a step takes so long.
-  double commit_bytes_per_second(double step_seconds, const DiskRate& disk) const;
+  double commit_bytes_per_second(double step_seconds, const DiskRate& disk, std::int32_t step = 0) const;
 
  private:
   Model fresh_model() const;
@@ -65,8 +65,9 @@ class TrainingSetup {
   std::vector<PieceId> pieces_to_pin(double share) const;
   KnownMachine recalled() const;
   Timeline timeline(const KnownMachine& machine, std::int32_t step = 0) const;
-  WorkScore score() const;
+  WorkScore score(std::int32_t step = 0) const;
   void choose_way();
+  bool may_write_as(const std::vector<UpdateWay>& ways) const;
   ClipCosts simulated_clip_costs() const;
   bool plan_ways(const std::vector<UpdateWay>& ways);
   void plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated);
