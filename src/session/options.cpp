@@ -201,6 +201,8 @@ std::vector<Option> options_of(TrainOptions& o) {
                   &o.tile_elements, at_least(0)});
   rows.push_back({"policy", hidden, "what gives way in memory: auto, farthest, everything-on-disk, lru or lifetime",
                   &o.policy, one_of({"auto", "farthest", "everything-on-disk", "lru", "lifetime"})});
+  rows.push_back({"disk_bytes_per_second", hidden, "a slow disk, which plans do not know; 0: as fast as it is",
+                  &o.disk_bytes_per_second, at_least(0), OptionUnit::bytes});
   rows.push_back({"allow_uring", hidden, "use io_uring where the kernel has it", &o.allow_uring});
   rows.push_back({"overlap_steps", hidden, "begin a step while moves of the one before go on", &o.overlap_steps});
   rows.push_back({"huge_pages", hidden, "ask for huge pages", &o.huge_pages});

@@ -208,6 +208,7 @@ class TrainingRun {
     execution.accelerator = setup_.choices.accelerator;
     if (!execution.accelerator) execution.update = setup_.choices.update;  // a virtual device is held to them
     execution.io.allow_uring = options_.allow_uring;
+    execution.io.throttle_bytes_per_second = options_.disk_bytes_per_second;
     if (options_.io_request_size_bytes > 0) execution.io.request_bytes = options_.io_request_size_bytes;
     execution.recorder = watch_.recorder();
     execution.tags = bundle_tags(setup_.planned, setup_.model.state());

@@ -133,6 +133,9 @@ TEST_P(EachSameBits, InHostileSettings) {
   TrainOptions no_uring = tight;
   no_uring.allow_uring = false;
   expect_same(no_uring, expected, "without io_uring");
+  TrainOptions slow_disk = tight;
+  slow_disk.disk_bytes_per_second = 20 << 20;
+  expect_same(slow_disk, expected, "a slow disk");
   TrainOptions at_rest = tight;
   at_rest.overlap_steps = false;
   expect_same(at_rest, expected, "each step brought to rest");
