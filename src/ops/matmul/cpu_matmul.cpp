@@ -100,6 +100,11 @@ dnnl::matmul::primitive_desc describe_primitive(const MatmulShape& shape) {
   }
 }
 
+std::string_view tiles_given() {
+  const char* const given = std::getenv("SPILLWAY_TILES");
+  return given == nullptr ? std::string_view() : given;
+}
+
 void check_implementation(const MatmulShape& shape, std::string_view implementation) {
   const std::string_view wanted = has_avx512() ? "brg:" : "gemm:jit";
   if (implementation.starts_with(wanted) || implementation.starts_with("brg:")) return;
@@ -207,13 +212,20 @@ bool matmul_has_bf16() {
 }
 
 bool matmul_prefers_tiles(DType in) {
-  static const bool off = [] {
-    const char* const given = std::getenv("SPILLWAY_TILES");
-    return given != nullptr && std::string_view(given) == "off";
-  }();
+  static const bool off = tiles_given() == "off";
   if (off || !has_avx512()) return false;
   const bool has_amx = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
   return !has_amx && (in == DType::f32 || matmul_has_bf16());
+}
+
+Bf16Product matmul_bf16_product() {
+  static const Bf16Product product = [] {
+    if (tiles_given() == "pairs") return Bf16Product::pairs;
+    __builtin_cpu_init();
+    const bool widens = tiles_given() == "widened" || __builtin_cpu_is("intel") != 0;
+    return widens ? Bf16Product::widened : Bf16Product::pairs;
+  }();
+  return product;
 }
 
 std::string matmul_numeric_key() {
@@ -227,6 +239,7 @@ std::string matmul_numeric_key() {
     key += fmt::format(" {} {}", name_of(shape.in), describe_primitive(shape).impl_info_str());
   }
   if (matmul_prefers_tiles(DType::f32)) key += " tiles 8x48 6x64";
+  if (matmul_prefers_tiles(DType::bf16) && matmul_bf16_product() == Bf16Product::widened) key += " widened";
   key += " panels";
   for (const std::int64_t rows : {1, 1024, 4096}) key += fmt::format(" {}", matmul_panel_rows(rows));
   return key;

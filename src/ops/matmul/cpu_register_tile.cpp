@@ -14,15 +14,30 @@ namespace {
 
 constexpr int lane_count = 16;
 
-// In: float or bf16_t, what A and B hold. One step of k for 16 columns of one row.
-template <typename In>
-[[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline __m512 multiply_add(__m512 sum, __m512i a, __m512i b) {
-  if constexpr (std::is_same_v<In, float>) {
+// How 16 columns of one row take a step of k: in so many passes, in each of which a unit of B has one number, or pair
+// of them, for a unit of A.
+struct F32Product {
+  static constexpr int passes = 1;
+  [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m512i column(__m512i b, int /*pass*/) { return b; }
+  [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m512 add(__m512 sum, __m512i a, __m512i b) {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
-  } else {
+  }
+};
+
+struct PairProduct : F32Product {
+  [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m512 add(__m512 sum, __m512i a, __m512i b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
-}
+};
+
+// A bf16 is the upper half of the same f32.
+struct WidenedProduct : F32Product {
+  static constexpr int passes = 2;
+  [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m512i column(__m512i b, int pass) {
+    const auto pair = reinterpret_cast<__v16su>(b);  // g++ 12 thinks _mm512_slli_epi32 uninitialised
+    return reinterpret_cast<__m512i>(pass == 0 ? pair << 16 : pair & 0xffff0000U);
+  }
+};
 
 template <typename Out>
 [[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline void store_columns(Out* to, __mmask16 columns, __m512 value) {
@@ -34,7 +49,7 @@ template <typename Out>
 }
 
 // f32 to bf16 for processors without AVX512_BF16 never arises: f32 products give f32.
-template <typename In, typename Out, int rows, int vectors>
+template <typename Product, typename Out, int rows, int vectors>
 [[SPILLWAY_TILE_TARGET]] void run_tile(const RegisterTile& tile) {
   __m512 sums[rows][vectors];
 #pragma GCC unroll 16
@@ -53,14 +68,17 @@ template <typename In, typename Out, int rows, int vectors>
   const std::uint32_t* b = tile.b;
   const std::int64_t stride = tile.a_stride;
   for (std::int64_t step = 0; step < tile.steps; ++step) {
-    __m512i columns[vectors];
+#pragma GCC unroll 2
+    for (int pass = 0; pass < Product::passes; ++pass) {
+      __m512i columns[vectors];
 #pragma GCC unroll 16
-    for (int v = 0; v < vectors; ++v) columns[v] = _mm512_loadu_si512(b + v * lane_count);
+      for (int v = 0; v < vectors; ++v) columns[v] = Product::column(_mm512_loadu_si512(b + v * lane_count), pass);
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r) {
-      const __m512i element = _mm512_set1_epi32(static_cast<int>(a[r * stride + step]));
+      for (int r = 0; r < rows; ++r) {
+        const __m512i element = _mm512_set1_epi32(static_cast<int>(a[r * stride + step * Product::passes + pass]));
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) sums[r][v] = multiply_add<In>(sums[r][v], element, columns[v]);
+        for (int v = 0; v < vectors; ++v) sums[r][v] = Product::add(sums[r][v], element, columns[v]);
+      }
     }
     b += vectors * lane_count;
   }
@@ -83,27 +101,34 @@ template <typename In, typename Out, int rows, int vectors>
   }
 }
 
-template <typename In, typename Out, int vectors, int... row>
+template <typename Product, typename Out, int vectors, int... row>
 constexpr std::array<RegisterTileKernel, sizeof...(row)> kernels_by_rows(std::integer_sequence<int, row...>) {
-  return {&run_tile<In, Out, row + 1, vectors>...};
+  return {&run_tile<Product, Out, row + 1, vectors>...};
 }
 
-template <typename In, typename Out>
+template <typename Product, typename Out>
 RegisterTileKernel kernel_for(std::int64_t panel_columns, std::int64_t rows) {
-  static constexpr auto narrow = kernels_by_rows<In, Out, 3>(std::make_integer_sequence<int, 8>());
-  static constexpr auto wide = kernels_by_rows<In, Out, 4>(std::make_integer_sequence<int, 6>());
+  static constexpr auto narrow = kernels_by_rows<Product, Out, 3>(std::make_integer_sequence<int, 8>());
+  static constexpr auto wide = kernels_by_rows<Product, Out, 4>(std::make_integer_sequence<int, 6>());
   const auto index = static_cast<std::size_t>(rows - 1);
   return panel_columns == 48 ? narrow.at(index) : wide.at(index);
 }
 
+template <typename Product>
+RegisterTileKernel kernel_of_bf16(DType out, std::int64_t panel_columns, std::int64_t rows) {
+  return out == DType::f32 ? kernel_for<Product, float>(panel_columns, rows)
+                           : kernel_for<Product, bf16_t>(panel_columns, rows);
+}
+
 }  // namespace
 
-RegisterTileKernel register_tile_kernel(DType in, DType out, std::int64_t panel_columns, std::int64_t rows) {
+RegisterTileKernel register_tile_kernel(DType in, Bf16Product how, DType out, std::int64_t panel_columns,
+                                        std::int64_t rows) {
   SPILLWAY_CHECK(panel_columns == 48 || panel_columns == 64, "{} columns", panel_columns);
   SPILLWAY_CHECK(in == DType::bf16 || out == DType::f32, "{} to {}", name_of(in), name_of(out));
-  if (in == DType::f32) return kernel_for<float, float>(panel_columns, rows);
-  if (out == DType::f32) return kernel_for<bf16_t, float>(panel_columns, rows);
-  return kernel_for<bf16_t, bf16_t>(panel_columns, rows);
+  if (in == DType::f32) return kernel_for<F32Product, float>(panel_columns, rows);
+  return how == Bf16Product::pairs ? kernel_of_bf16<PairProduct>(out, panel_columns, rows)
+                                   : kernel_of_bf16<WidenedProduct>(out, panel_columns, rows);
 }
 
 }  // namespace spillway

@@ -11,6 +11,7 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t unit_bytes = 4;
+constexpr std::int64_t line_floats = 16;  // of the cache
 // Of a packed block of B, beside a strip of A in a second-level cache of 1 MiB.
 constexpr std::int64_t block_bytes = 640 * kib;
 // More rows share one packing of B, fewer make more tasks.
@@ -38,8 +39,9 @@ bool TileMatmul::serves(const MatmulShape& shape) {
   return whole_units && types && shape.m >= fewest_rows && matmul_prefers_tiles(shape.in);
 }
 
-TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout)
+TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, Bf16Product how)
     : shape_(shape),
+      how_(how),
       steps_(shape.k * size_of(shape.in) / unit_bytes),
       panel_columns_(shape.n % 64 == 0 && shape.n % 48 != 0 ? 64 : 48),
       tile_rows_(panel_columns_ == 64 ? 6 : 8) {
@@ -54,6 +56,9 @@ TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout)
   block_columns_ = even_part(panels, divide_up(panels, fit), 1) * panel_columns_;
   packed_ = layout.take(block_columns_ * steps_ * unit_bytes);
   bias_ = layout.take(block_columns_ * size_of(DType::f32));
+  if (!widens()) return;
+  wide_stride_ = round_up(shape.k, line_floats) + line_floats;  // rows a power of two apart would share few sets
+  wide_rows_ = layout.take(tile_rows_ * wide_stride_ * size_of(DType::f32));
 }
 
 MatmulPart TileMatmul::part(std::int64_t task) const {
@@ -68,7 +73,8 @@ void TileMatmul::run(std::int64_t task, const Operands& operands, std::span<std:
   auto* const bias = scratch_part<float>(scratch, bias_);
   const auto* const a = static_cast<const std::uint32_t*>(operands.a);
   const std::int64_t stride = operands.a_stride == 0 ? steps_ : operands.a_stride * size_of(shape_.in) / unit_bytes;
-  const RegisterTileKernel whole = register_tile_kernel(shape_.in, shape_.out, panel_columns_, tile_rows_);
+  auto* const wide = widens() ? scratch_part<float>(scratch, wide_rows_) : nullptr;
+  const RegisterTileKernel whole = register_tile_kernel(shape_.in, how_, shape_.out, panel_columns_, tile_rows_);
   const std::int64_t end = part.column + part.columns;
   for (std::int64_t block = part.column; block < end; block += block_columns_) {
     const std::int64_t block_end = std::min(end, block + block_columns_);
@@ -77,11 +83,12 @@ void TileMatmul::run(std::int64_t task, const Operands& operands, std::span<std:
     for (std::int64_t row = 0; row < part.rows; row += tile_rows_) {
       const std::int64_t rows = std::min(tile_rows_, part.rows - row);
       const RegisterTileKernel kernel =
-          rows == tile_rows_ ? whole : register_tile_kernel(shape_.in, shape_.out, panel_columns_, rows);
+          rows == tile_rows_ ? whole : register_tile_kernel(shape_.in, how_, shape_.out, panel_columns_, rows);
+      if (widens()) widen_rows(a + row * stride, stride, rows, wide);
       for (std::int64_t column = block; column < block_end; column += panel_columns_) {
         const std::int64_t at = (part.row + row) * shape_.n + column;
-        kernel({.a = a + row * stride,
-                .a_stride = stride,
+        kernel({.a = widens() ? reinterpret_cast<const std::uint32_t*>(wide) : a + row * stride,
+                .a_stride = widens() ? wide_stride_ : stride,
                 .b = packed + (column - block) * steps_,
                 .steps = steps_,
                 .bias = shape_.has_bias ? bias + (column - block) : nullptr,
@@ -119,6 +126,11 @@ void TileMatmul::pack_panel(const void* b, std::int64_t column, std::int64_t col
   for (std::int64_t step = 0; step < steps_; ++step) {
     std::memcpy(to + step * panel_columns_, from + step * shape_.n, static_cast<std::size_t>(columns * unit_bytes));
   }
+}
+
+void TileMatmul::widen_rows(const std::uint32_t* a, std::int64_t stride, std::int64_t rows, float* to) const {
+  for (std::int64_t r = 0; r < rows; ++r)
+    pack_kernels().widen(reinterpret_cast<const bf16_t*>(a + r * stride), shape_.k, to + r * wide_stride_);
 }
 
 void TileMatmul::widen_bias(const void* bias, std::int64_t column, std::int64_t columns, float* to) const {

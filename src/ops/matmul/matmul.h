@@ -71,6 +71,13 @@ bool matmul_has_bf16();
 // unless SPILLWAY_TILES=off in the environment.
 bool matmul_prefers_tiles(DType in);
 
+// How those multiply bf16: pairs by vdpbf16ps, or each number widened to f32, by multiply-add.
+enum class Bf16Product : std::uint8_t { pairs, widened };
+
+// Widened on Intel's processors, where a multiply-add of f32 has twice the rate of vdpbf16ps; on AMD's it has half.
+// SPILLWAY_TILES=pairs or widened in the environment says otherwise.
+Bf16Product matmul_bf16_product();
+
 // What the bits of products depend on: library version, instruction set, implementations, panel sizes.
 std::string matmul_numeric_key();
 
