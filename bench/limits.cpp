@@ -12,7 +12,6 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "device/thread_pool.h"
 #include "executor/kernel_table.h"
 #include "ops/linear/cpu.h"
 #include "ops/linear/linear.h"
@@ -64,18 +63,53 @@ double on_threads(int threads, const Work& work) {  // seconds
   return 12.0 * 16 * static_cast<double>(rounds);
 }
 
-}  // namespace
+[[gnu::target("avx512f")]] double wide_multiply_adds(std::int64_t rounds) {
+  __m512 sums[12];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  __m512 a = _mm512_set1_ps(1e-3F);
+  asm volatile("" : "+v"(a));
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(a, a, sum);
+  }
+  for (const __m512& sum : sums) asm volatile("" : : "v"(sum));
+  return 12.0 * 32 * static_cast<double>(rounds);
+}
 
-double matrix_rate_bf16(int threads) {
+double rate_of(double (*loop)(std::int64_t rounds), int threads) {
   constexpr std::int64_t rounds = 10'000'000;
-  const bool bf16 = __builtin_cpu_supports("avx512bf16") != 0;
   std::vector<double> flops(static_cast<std::size_t>(threads));
-  const double seconds = on_threads(threads, [&](int t) {
-    flops[static_cast<std::size_t>(t)] = bf16 ? dot_products(rounds) : multiply_adds(rounds);
-  });
+  const double seconds = on_threads(threads, [&](int t) { flops[static_cast<std::size_t>(t)] = loop(rounds); });
   double total = 0;
   for (const double part : flops) total += part;
   return total / seconds;
+}
+
+// Bytes [begin, end), whole lines. The mask is zero, which the compiler cannot know.
+[[gnu::target("avx2")]] void move_lines(Stream stream, std::int64_t begin, std::int64_t end) {
+  __m256i mask = _mm256_setzero_si256();
+  asm volatile("" : "+x"(mask));
+  __m256i seen = mask;
+  for (std::int64_t at = begin; at < end; at += 32) {
+    auto* const line = reinterpret_cast<__m256i*>(stream.data + at);
+    const __m256i old = stream.read ? _mm256_loadu_si256(line) : mask;
+    if (stream.written) {
+      _mm256_storeu_si256(line, _mm256_or_si256(old, mask));
+    } else {
+      seen = _mm256_or_si256(seen, old);
+    }
+  }
+  asm volatile("" : : "x"(seen));
+}
+
+}  // namespace
+
+double matrix_rate_f32(int threads) {
+  return rate_of(__builtin_cpu_supports("avx512f") != 0 ? &wide_multiply_adds : &multiply_adds, threads);
+}
+
+double matrix_rate_bf16(int threads) {
+  const double widened = matrix_rate_f32(threads);
+  return __builtin_cpu_supports("avx512bf16") == 0 ? widened : std::max(widened, rate_of(&dot_products, threads));
 }
 
 double product_rate_bf16(int threads) {
@@ -119,6 +153,19 @@ double memory_bandwidth(int threads) {
     for (int i = 0; i < rounds; ++i) std::memcpy(to[at].data(), from[at].data(), static_cast<std::size_t>(bytes));
   });
   return 2.0 * rounds * threads * static_cast<double>(bytes) / seconds;
+}
+
+void move_streams(ThreadPool& pool, std::span<const Stream> streams) {
+  constexpr std::int64_t line_bytes = 64;
+  std::int64_t bytes = 0;
+  for (const Stream& stream : streams) bytes += stream.bytes;
+  const std::int64_t tasks = divide_up(bytes, 64 * kib);
+  pool.run(tasks, [&](int, std::int64_t task) {
+    for (const Stream& stream : streams) {
+      const std::int64_t lines = stream.bytes / line_bytes;
+      move_lines(stream, lines * task / tasks * line_bytes, lines * (task + 1) / tasks * line_bytes);
+    }
+  });
 }
 
 double disk_mixed_bandwidth(const std::filesystem::path& dir, std::int64_t file_bytes) {

@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "session/init_config.h"
+#include "text/tokenizer.h"
 
 namespace spillway::bench {
 namespace {
@@ -83,6 +85,12 @@ std::int64_t Settings::integer(const std::string& key, std::int64_t otherwise) c
 }
 double Settings::real(const std::string& key, double otherwise) const {
   return given_.contains(key) ? std::stod(given_.at(key)) : otherwise;
+}
+
+ModelConfig config_named(const std::string& model) {
+  ModelConfig config = config_of(shape_of(model));
+  if (config.vocab_size == 0) config.vocab_size = Tokenizer::bytes().vocab_size();
+  return config;
 }
 
 TrainOptions random_training(const Settings& settings, const std::filesystem::path& dir, const std::string& model) {

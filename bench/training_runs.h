@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/config.h"
 #include "session/session.h"
 
 namespace spillway::bench {
@@ -38,6 +39,9 @@ class Settings {
  private:
   std::map<std::string, std::string> given_;
 };
+
+// The sizes of a preset, llama-30m or llama-0.3b.
+ModelConfig config_named(const std::string& model);
 
 // Options of runs of `model`, a preset, llama-30m or llama-0.3b, whose folder and tokens are made in `dir` if need be.
 // One sequence a micro-batch; settings tokens, micro_batches, steps, clip and dtype.
