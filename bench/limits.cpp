@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -194,7 +195,10 @@ double disk_mixed_bandwidth(const std::filesystem::path& dir, std::int64_t file_
       done.clear();
       engine->wait(done);
       for (const IoCompletion& completion : done) {
-        if (completion.error != 0) throw DeviceError("{}: {}", path, std::strerror(completion.error));
+        if (completion.failed()) {
+          throw DeviceError("{}: {} of {} bytes, {}", path, completion.bytes, completion.wanted_bytes,
+                            std::strerror(completion.error));
+        }
         idle.push_back(static_cast<std::int64_t>(completion.tag));
         ++finished;
       }

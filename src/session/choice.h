@@ -14,6 +14,9 @@
 
 namespace spillway {
 
+// A choice must be faster by this share of a step than the one before it, which moves, computes or keeps less.
+inline constexpr double least_gain = 0.002;
+
 struct WorkChoice {
   WorkOrder order = WorkOrder::by_layer;
   Recompute recompute = {};

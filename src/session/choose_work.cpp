@@ -11,8 +11,6 @@ namespace {
 constexpr double seconds_per_day = 86400;
 // Below this share of a step, waiting for disk or link is not worth another order or a recomputation.
 constexpr double negligible_stall = 0.01;
-// A choice must be faster by this share than the one before it, which moves or computes less.
-constexpr double least_gain = 0.002;
 // Ops recorded, laid out and planned for choices, all together: some ten seconds of one processor at most.
 constexpr std::int64_t most_planned_ops = 600'000;
 

@@ -20,8 +20,8 @@ class CommitPace {
   bool never() const { return save_steps_ < 0; }
   // Whether every step commits, as long as the disk can keep up.
   bool every_step() const { return save_steps_ == 1 || (save_steps_ == 0 && is_free_); }
-  // Whether this step is to commit, asked before each, at this time on a steady clock. `busy`: of the commits before,
-  // one more would have to wait. One that save_steps asks for is then owed: due at every step until one has begun.
+  // Whether this step is to commit, asked before each, at this time on a steady clock. `busy`: one more commit would
+  // have to wait for those before. One that save_steps asks for is then owed: due at every step until one has begun.
   // `is_dear`: a commit of this step is not free even if others are.
   bool is_due(std::int64_t step, double now_seconds, bool busy, bool is_dear = false);
   // Instead of asking: this step commits for nobody. What save_steps asks of it is owed.

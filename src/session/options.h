@@ -78,7 +78,7 @@ struct TrainOptions {
   std::int64_t piece_elements = 0;         // 0: Cut's default
   std::int64_t tile_elements = 0;          // 0: Cut's default; this one changes the Program and so the bits
   std::string policy = "auto";             // what gives way, and what is read ahead; see plan/policy.h
-  std::int64_t disk_bytes_per_second = 0;  // the spill directories are no faster than this, together; 0: as they are
+  std::int64_t disk_bytes_per_second = 0;  // the executor reads and writes no faster than this; 0: as fast as it can
   bool allow_uring = true;
   bool overlap_steps = true;  // a step may begin while moves of the one before go on
   bool huge_pages = true;

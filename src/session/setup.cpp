@@ -253,8 +253,9 @@ void TrainingSetup::choose_way() {
   for (const std::vector<UpdateWay>& ways : candidates) {
     if (!plan_ways(ways) || !may_write_as(ways)) continue;
     clip_costs = simulated_clip_costs();
+    if (ways.size() > 1 && break_even_share(clip_costs) == 0) continue;  // it would never speculate
     const double unclipped = std::min(clip_costs.speculative, clip_costs.deferred);
-    if (unclipped >= seconds) continue;
+    if (unclipped >= seconds * (1 - least_gain)) continue;
     best = &ways;
     seconds = unclipped;
   }
@@ -283,9 +284,9 @@ ClipCosts TrainingSetup::simulated_clip_costs() const {
   };
   ClipCosts costs;
   costs.speculative = step_seconds(UpdateWay::speculative);
-  if (steps.index_of_redo() >= 0) costs.redo = update_seconds(steps.index_of_redo());
+  if (steps.redo) costs.redo = update_seconds(steps.index_of_redo());
   costs.deferred = step_seconds(UpdateWay::deferred);
-  if (options.save_steps > 0 && steps.index_of_flush() >= 0)
+  if (options.save_steps > 0 && steps.flush)
     costs.deferred += update_seconds(steps.index_of_flush()) / static_cast<double>(options.save_steps);
   return costs;
 }
