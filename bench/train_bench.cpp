@@ -1,20 +1,27 @@
 // tokens/s of training from random weights under several budgets and options against the same in memory, alternated in
 // one run, with the machine's own limits beside each round.
 //   train_bench [preset=gpt2-124m] [micro_batches=4] [tokens=1024] [settings=0.25,0.12] [rounds=5] [steps=3]
+//   [warm_up=2]
 //     [dtype=auto] [dir=bench-data]
+// The runs are all loaded at once, which has to fit in the machine's memory, and take turns of `steps` steps, after
+// `warm_up` steps each that do not count. The first step of a turn does not count either, unless it is the only one
+// (paced_run.h says what that hides, which is little where a step is long).
 // A setting is a share of the memory in which nothing moves, and options of `spillway train` where they are not the
 // defaults: 0.25, 0.25+max_grad_norm=1e9+clip_mode=speculative, 0.25+recompute=none+overlap_steps=false. All are
 // compared with training in memory without clipping.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "device/memory_info.h"
 #include "limits.h"
+#include "paced_run.h"
 #include "session/options.h"
 #include "training_runs.h"
 
@@ -23,7 +30,9 @@ namespace {
 
 struct Tried {
   std::string text;
-  TrainOptions options;
+  double share = 1;  // of the memory in which nothing moves
+  std::int64_t memory_bytes = 0;
+  PacedRun run;
   std::vector<double> rates;   // tokens/s
   std::vector<double> ratios;  // to the same round in memory
   std::vector<double> shares;  // of what compute, as in memory, or the disk allows
@@ -40,17 +49,29 @@ void set_option(TrainOptions& options, const std::string& text) {
   spillway::set_option(*row, {&value, 1}, key);
 }
 
-std::vector<Tried> tried_of(const Settings& settings, const TrainOptions& options, std::int64_t in_memory_bytes) {
+// The first is the run in memory. Each is a process, made before this one has threads.
+std::vector<Tried> tried_of(const Settings& settings, const TrainOptions& options) {
   std::vector<Tried> all;
-  for (const std::string& text : items(settings.text("settings", "0.25,0.12"))) {
+  for (const std::string& text : items("1," + settings.text("settings", "0.25,0.12"))) {
     const std::vector<std::string> parts = items(text, '+');
-    Tried tried{text, options, {}, {}, {}, {}};
-    tried.options.memory_bytes =
-        static_cast<std::int64_t>(std::stod(parts.at(0)) * static_cast<double>(in_memory_bytes));
-    for (std::size_t i = 1; i < parts.size(); ++i) set_option(tried.options, parts[i]);
-    all.push_back(std::move(tried));
+    TrainOptions changed = options;
+    changed.output_dir += std::to_string(all.size());
+    for (std::size_t i = 1; i < parts.size(); ++i) set_option(changed, parts[i]);
+    all.push_back({all.empty() ? "in memory" : text, std::stod(parts.at(0)), 0, PacedRun(changed), {}, {}, {}, {}});
   }
   return all;
+}
+
+void give_memory(std::vector<Tried>& all, std::int64_t in_memory_bytes) {
+  std::int64_t needed = 0;
+  for (Tried& tried : all) {
+    tried.memory_bytes = static_cast<std::int64_t>(tried.share * static_cast<double>(in_memory_bytes));
+    tried.run.set_memory_bytes(tried.memory_bytes);
+    needed += tried.memory_bytes;
+  }
+  if (const std::int64_t available = available_memory_bytes(); needed > available)
+    throw UserError("all runs at once take {}, and {} are available: give fewer settings", format_bytes(needed),
+                    format_bytes(available));
 }
 
 struct Limits {
@@ -66,44 +87,58 @@ Limits limits_of(const std::filesystem::path& dir) {
           disk_mixed_bandwidth(dir, gib)};
 }
 
+// The times of these steps do not count.
+void warm_up_all(std::vector<Tried>& all, std::int64_t steps) {
+  for (Tried& tried : all) {
+    for (const PacedStep& step : tried.run.turn(steps))
+      std::printf("  %-50s warms up %.2f s\n", tried.text.c_str(), step.seconds);
+    std::fflush(stdout);
+  }
+}
+
+void take_turn(Tried& tried, const Tried& in_memory, std::int64_t steps, const Limits& limits, double tokens) {
+  const std::vector<PacedStep> made = tried.run.turn(steps);
+  std::vector<double> rates;
+  for (std::size_t s = made.size() > 1 ? 1 : 0; s < made.size(); ++s) rates.push_back(made[s].tokens_per_second);
+  tried.rates.push_back(median(rates));
+  const double rate = tried.rates.back(), wide = in_memory.rates.back();
+  const double disk_bytes = made.back().disk_bytes;
+  tried.ratios.push_back(rate / wide);
+  tried.shares.push_back(std::max(tokens / wide, disk_bytes / limits.disk) * rate / tokens);
+  tried.disk_uses.push_back(disk_bytes * rate / tokens);
+  std::printf("  %-50s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B a step, %.3g B/s\n",
+              tried.text.c_str(), rate, tried.ratios.back(), tried.shares.back(), disk_bytes, tried.disk_uses.back());
+  std::fflush(stdout);
+}
+
 int bench(const Settings& settings) {
   const std::filesystem::path dir = settings.text("dir", "bench-data");
   const std::string preset = settings.text("preset", "gpt2-124m");
-  const TrainOptions options = random_training(settings, dir, preset);
+  TrainOptions options = random_training(settings, dir, preset);
+  options.max_steps = settings.integer("warm_up", 2) + settings.integer("rounds", 5) * settings.integer("steps", 3);
+  std::vector<Tried> all = tried_of(settings, options);
   const PlanReport plan = run_plan(options, true);  // measures what runs choose their plans by, once for this program
-  std::vector<Tried> all = tried_of(settings, options, plan.in_memory_bytes);
+  give_memory(all, plan.in_memory_bytes);
   const auto tokens = static_cast<double>(plan.tokens_per_step);
   std::printf("%s, %.0f tokens a step, %s; in memory from %s, smallest %s\n", preset.c_str(), tokens,
               plan.dtype.c_str(), format_bytes(plan.in_memory_bytes).c_str(),
               format_bytes(plan.min_memory_bytes).c_str());
-  std::vector<double> wide_rates, matrix_rates;
+  warm_up_all(all, settings.integer("warm_up", 2));
+  std::vector<double> matrix_rates;
   for (std::int64_t round = 0; round < settings.integer("rounds", 5); ++round) {
     const Limits limits = limits_of(dir);
     std::printf("round %ld: matrix %.3g, product %.3g FLOP/s; memory %.3g, disk %.3g B/s\n", static_cast<long>(round),
                 limits.matrix, limits.product, limits.memory, limits.disk);
-    const double wide = run_steps(options, plan.in_memory_bytes).tokens_per_second;
-    std::printf("  %-50s %10.1f tokens/s\n", "in memory", wide);
-    wide_rates.push_back(wide);
     matrix_rates.push_back(limits.matrix);
-    for (Tried& tried : all) {
-      const StepRates rates = run_steps(tried.options, tried.options.memory_bytes);
-      const double bound_seconds = std::max(tokens / wide, rates.disk_bytes / limits.disk);
-      tried.rates.push_back(rates.tokens_per_second);
-      tried.ratios.push_back(rates.tokens_per_second / wide);
-      tried.shares.push_back(bound_seconds * rates.tokens_per_second / tokens);
-      tried.disk_uses.push_back(rates.disk_bytes * rates.tokens_per_second / tokens);
-      std::printf("  %-50s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B a step, %.3g B/s\n",
-                  tried.text.c_str(), tried.rates.back(), tried.ratios.back(), tried.shares.back(), rates.disk_bytes,
-                  tried.disk_uses.back());
-      std::fflush(stdout);
-    }
+    for (Tried& tried : all) take_turn(tried, all.front(), settings.integer("steps", 3), limits, tokens);
   }
-  std::printf("medians: in memory %.1f tokens/s, %.0f%% of the matrix rate by 6 x parameters\n", median(wide_rates),
-              100 * median(wide_rates) * 6.0 * static_cast<double>(plan.parameters) / median(matrix_rates));
-  for (const Tried& tried : all) {
+  const double wide = median(all.front().rates);
+  std::printf("medians: in memory %.1f tokens/s, %.0f%% of the matrix rate by 6 x parameters\n", wide,
+              100 * wide * 6.0 * static_cast<double>(plan.parameters) / median(matrix_rates));
+  for (const Tried& tried : std::span(all).subspan(1)) {
     std::printf("  %-50s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B/s, budget %s\n",
                 tried.text.c_str(), median(tried.rates), median(tried.ratios), median(tried.shares),
-                median(tried.disk_uses), format_bytes(tried.options.memory_bytes).c_str());
+                median(tried.disk_uses), format_bytes(tried.memory_bytes).c_str());
   }
   return 0;
 }

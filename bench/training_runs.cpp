@@ -109,7 +109,6 @@ TrainOptions random_training(const Settings& settings, const std::filesystem::pa
   options.per_device_train_batch_size = 1;
   options.gradient_accumulation_steps = settings.integer("micro_batches", 4);
   options.max_steps = settings.integer("steps", 3);
-  if (options.max_steps < 2) throw UserError("steps={}: at least 2, since the first warms up", options.max_steps);
   options.max_grad_norm = settings.real("clip", 0);
   options.save_steps = settings.integer("save_steps", -1);  // checkpoint_bench has the cost of commits
   options.clip_mode = settings.text("clip_mode", "auto");
@@ -124,6 +123,7 @@ std::int64_t whole_device_bytes(TrainOptions options, std::int64_t in_memory_byt
 }
 
 StepRates run_steps(TrainOptions options, std::int64_t memory_bytes) {
+  if (options.max_steps < 2) throw UserError("steps={}: at least 2, since the first warms up", options.max_steps);
   std::filesystem::remove_all(options.output_dir);
   options.memory_bytes = memory_bytes;
   Quiet run;
