@@ -48,6 +48,9 @@ class DeviceError : public Error {
       : Error(ExitCode::device, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
+// What errno says, "No space left on device". Any thread.
+std::string errno_text(int error);
+
 // Prints the broken invariant and aborts.
 [[noreturn]] void check_failed(const char* file, int line, const std::string& what);
 

@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/steady_clock.h"
 #include "checkpoint/manifest_slots.h"
 #include "checkpoint/superblock.h"
 #include "store/aligned_buffer.h"
@@ -245,7 +246,7 @@ void Committer::write_superblocks(const std::vector<RetainedCommit>& commits, st
 void Committer::flush() {
   const auto start = SteadyClock::now();
   slots_.flush();
-  flush_seconds_ += std::chrono::duration<double>(SteadyClock::now() - start).count();
+  flush_seconds_ += seconds_since(start);
 }
 
 void Committer::point(CommitPoint where, int part) const {

@@ -1,7 +1,6 @@
 // Makes commits durable in the background, by the protocol in checkpoint/catalogue.h.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/steady_clock.h"
 #include "checkpoint/catalogue.h"
 #include "state/state.h"
 
@@ -100,7 +100,6 @@ class Committer {
   void forget_after(std::uint64_t generation);
 
  private:
-  using SteadyClock = std::chrono::steady_clock;
   struct Job {
     std::optional<CommitRequest> commit;
     std::vector<RetainedCommit> retained;  // without a commit: what is to be retained from now on

@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::uint64_t slot_magic = 0x3152414d4c505053;  // "SPPLMAR1"
 constexpr std::uint32_t no_slot = UINT32_MAX;
-constexpr std::size_t checksum_bytes = 8;
 
 struct SlotHeader {
   RunId run;

@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::uint64_t superblock_magic = 0x315055534c505053;  // "SPPLSUP1"
 constexpr std::uint32_t superblock_version = 1;
-constexpr std::size_t checksum_bytes = 8;
 
 void write_entry(const CommitEntry& entry, FieldWriter& fields) {
   fields.put(entry.generation);

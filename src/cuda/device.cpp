@@ -3,10 +3,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/steady_clock.h"
 #include "cuda/cuda.h"
 #include "cuda/kernels.h"
 #include "cuda/status.h"
@@ -220,10 +220,6 @@ constexpr std::int64_t product_side = 4096;
 constexpr std::int64_t copy_bytes = 64 * mib;
 constexpr int rounds = 4;
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 // Memory that is given back at the end, of the device or pinned on the host.
 struct Taken {
   std::byte* data = nullptr;
@@ -246,7 +242,7 @@ struct Taken {
 double Device::seconds_of_copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   double best = 0;
   for (int round = 0; round <= rounds; ++round) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = SteadyClock::now();
     check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, compute()),
           "a copy to measure");
     check(cudaStreamSynchronize(compute()), "a copy to measure");
@@ -265,7 +261,7 @@ double Device::seconds_of_product(DType dtype) {
                         {.m = product_side, .n = product_side, .k = product_side, .in = dtype, .out = dtype});
   double best = 0;
   for (int round = 0; round <= rounds; ++round) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = SteadyClock::now();
     product.start(
         compute(),
         {.a = operands.data, .b = operands.data + bytes, .c = operands.data + 2 * bytes, .workspace = workspace.data});

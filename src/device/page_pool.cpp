@@ -10,7 +10,6 @@
 #include <cstring>
 #include <fstream>
 #include <string>
-#include <system_error>
 #include <thread>
 
 #include "base/bytes.h"
@@ -22,8 +21,6 @@ namespace {
 
 // Mappings left to what the process makes later: thread stacks, allocator arenas, libraries.
 constexpr std::int64_t spare_maps = 2048;
-
-std::string text_of(int error) { return std::generic_category().message(error); }
 
 std::size_t index_of(PageId page) { return static_cast<std::size_t>(page); }
 
@@ -114,7 +111,7 @@ HostPagePool::Mapping::Mapping(std::int64_t size_bytes, std::int64_t alignment, 
       mmap(nullptr, static_cast<std::size_t>(total), protection, MAP_PRIVATE | MAP_ANONYMOUS | extra_flags, -1, 0);
   if (raw == MAP_FAILED) {
     throw DoesNotFit("reserving {} of address space failed ({}): give a smaller --memory, or raise 'ulimit -v'",
-                     format_bytes(total), text_of(errno));
+                     format_bytes(total), errno_text(errno));
   }
   auto* const begin = static_cast<std::byte*>(raw);
   const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(begin));
@@ -139,7 +136,7 @@ HostPagePool::HostPagePool(const PagePoolOptions& options)
   }
   if (const int error = fault_in_threads(home_.data, options); error != 0) {
     throw DoesNotFit("the page pool of {} could not be filled ({}): give a smaller --memory",
-                     format_bytes(pool_bytes()), text_of(error));
+                     format_bytes(pool_bytes()), errno_text(error));
   }
   for (std::size_t page = 0; page < where_.size(); ++page) where_[page] = home(static_cast<PageId>(page));
 }
@@ -173,7 +170,7 @@ void HostPagePool::move(PageId page, std::byte* to) {
   // moment, an allocator's for one, could be given the hole, which later attachments would destroy.
   const auto bytes = static_cast<std::size_t>(options_.page_bytes);
   const void* const moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
-  SPILLWAY_CHECK(moved == to, "moving page {}: {}", index_of(page), text_of(errno));
+  SPILLWAY_CHECK(moved == to, "moving page {}: {}", index_of(page), errno_text(errno));
   fill_gap(page, from, PROT_NONE);
 
   if (const std::int64_t slot = range_slot(from); slot >= 0) holder_[static_cast<std::size_t>(slot)] = -1;
@@ -187,7 +184,7 @@ void HostPagePool::move(PageId page, std::byte* to) {
 void HostPagePool::fill_gap(PageId page, std::byte* at, int protection) {
   const void* const plug = mmap(at, static_cast<std::size_t>(options_.page_bytes), protection,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  SPILLWAY_CHECK(plug == at, "closing the gap of page {}: {}", index_of(page), text_of(errno));
+  SPILLWAY_CHECK(plug == at, "closing the gap of page {}: {}", index_of(page), errno_text(errno));
 }
 
 void HostPagePool::open_home(PageId page) {

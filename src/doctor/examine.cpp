@@ -9,7 +9,6 @@
 namespace spillway {
 namespace {
 
-constexpr double tolerated_share = 0.5;  // of what is usual
 constexpr std::int64_t least_memory_bytes = 256 * mib;
 constexpr std::int64_t little_memory_bytes = gib;
 constexpr std::int64_t least_open_files = 64;

@@ -25,7 +25,9 @@ std::vector<Finding> examine(const MachineFacts& facts);
 
 std::vector<Finding> examine_directory(const DirectoryFacts& directory);
 
-// What such hardware usually does at least; below half of it something is wrong.
+// What such hardware usually does at least; below this share of it something is wrong.
+inline constexpr double tolerated_share = 0.5;
+
 struct UsualDisk {
   double read_bytes_per_second = 0;
   double write_bytes_per_second = 0;

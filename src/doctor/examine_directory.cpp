@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::int64_t least_free_bytes = 256 * mib;
 constexpr std::int64_t little_free_bytes = 10 * gib;
-constexpr double tolerated_share = 0.5;  // of what is usual
 constexpr double slow_flush_seconds = 2;
 
 std::string_view name_of(DiskKind kind) {

@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/steady_clock.h"
 #include "ops/matmul/matmul.h"
 #include "probe/probe.h"
 #include "store/io.h"
@@ -24,8 +25,6 @@ namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
-using SteadyClock = std::chrono::steady_clock;
-
 constexpr double processor_seconds = 2;
 constexpr double disk_seconds = 3;
 constexpr std::int64_t block_bytes = 2 * mib;

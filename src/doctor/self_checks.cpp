@@ -1,10 +1,10 @@
 // The two checks that do what a run does: compute, and write, sync and read back.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/steady_clock.h"
 #include "doctor/gather.h"
 #include "executor/kernel_table.h"
 #include "ops/adamw/adamw.h"
@@ -18,8 +18,8 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t block_bytes = mib;
-constexpr std::int64_t blocks = 32;
+constexpr std::int64_t tried_block_bytes = mib;
+constexpr std::int64_t tried_blocks = 32;
 
 std::uint64_t mixed(std::uint64_t x) {  // the finalizer of splitmix64
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -150,26 +150,26 @@ std::vector<std::string> check_numbers(bool bf16, const KernelFactory& make) {
 }
 
 void check_disk(const std::filesystem::path& directory, DiskCalls& calls, DirectoryFacts& facts) {
-  SpillFile file = SpillFile::make_unnamed(directory, blocks * block_bytes);
+  SpillFile file = SpillFile::make_unnamed(directory, tried_blocks * tried_block_bytes);
   file.turn_direct();
   facts.direct = file.direct();
   facts.why_not_direct = file.note();
-  const AlignedBuffer wanted(block_bytes);
-  const AlignedBuffer got(block_bytes);
-  for (std::int64_t block = 0; block < blocks; ++block) {
+  const AlignedBuffer wanted(tried_block_bytes);
+  const AlignedBuffer got(tried_block_bytes);
+  for (std::int64_t block = 0; block < tried_blocks; ++block) {
     fill(wanted.span(), block);
-    file.write(calls, block * block_bytes, wanted.span());
+    file.write(calls, block * tried_block_bytes, wanted.span());
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = SteadyClock::now();
   file.flush(calls);
-  facts.flush_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (std::int64_t block = 0; block < blocks; ++block) {
+  facts.flush_seconds = seconds_since(start);
+  for (std::int64_t block = 0; block < tried_blocks; ++block) {
     fill(wanted.span(), block);
-    file.read(calls, block * block_bytes, got.span());
+    file.read(calls, block * tried_block_bytes, got.span());
     const auto [differs, _] = std::mismatch(wanted.span().begin(), wanted.span().end(), got.span().begin());
     if (differs == wanted.span().end()) continue;
     facts.disk_fault = fmt::format("byte {} of what was written was not what was read back",
-                                   block * block_bytes + (differs - wanted.span().begin()));
+                                   block * tried_block_bytes + (differs - wanted.span().begin()));
     return;
   }
 }

@@ -1,24 +1,18 @@
 #include "executor/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/steady_clock.h"
 #include "executor/lanes.h"
 #include "ops/matmul/matmul.h"
 
 namespace spillway {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
-
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
 
 constexpr std::byte poison{0xff};  // NaN in every floating-point type
 

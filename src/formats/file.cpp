@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -16,7 +15,7 @@ namespace {
 
 std::string reason() {
   const bool is_full = errno == ENOSPC || errno == EDQUOT;
-  return fmt::format("{}{}", std::strerror(errno), is_full ? "; free some space there" : "");
+  return fmt::format("{}{}", errno_text(errno), is_full ? "; free some space there" : "");
 }
 
 [[noreturn]] void fail(std::string_view what, const std::filesystem::path& path) {

@@ -13,14 +13,6 @@ std::int64_t state_pages(const Layout& layout) {
   return pages;
 }
 
-std::int64_t largest_state_pages(const Layout& layout) {
-  std::int64_t pages = 0;
-  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
-    pages = std::max(pages, layout.pages_of(static_cast<BundleId>(b)));
-  }
-  return pages;
-}
-
 }  // namespace
 
 CommitSlots commit_slots_for(const Layout& layout, std::span<const Plan> plans, const CommitSpace& space) {

@@ -149,6 +149,9 @@ std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans, s
 // loading and saving any state bundle.
 std::int64_t smallest_pages(const Layout& layout);
 
+// Of the largest bundle of state.
+std::int64_t largest_state_pages(const Layout& layout);
+
 // Pages that a boundary leaves free for loading and saving.
 std::int64_t visit_pages(const Layout& layout);
 

@@ -6,16 +6,8 @@
 namespace spillway {
 namespace {
 
-std::int64_t largest_state_pages(const Layout& layout) {
-  std::int64_t pages = 0;
-  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
-    pages = std::max(pages, layout.pages_of(static_cast<BundleId>(b)));
-  }
-  return pages;
-}
-
 // Of the state that one of the Programs at least finds or leaves.
-std::int64_t state_pages(const Layout& layout) {
+std::int64_t used_state_pages(const Layout& layout) {
   std::int64_t pages = 0;
   for (std::size_t b = 0; b < static_cast<std::size_t>(layout.state_bundles); ++b) {
     const bool dead = std::all_of(layout.programs.begin(), layout.programs.end(), [&](const ProgramLayout& program) {
@@ -52,6 +44,14 @@ std::string_view name_of(LaneId lane) {
 }
 
 std::string_view name_of(MemoryId memory) { return memory == MemoryId::device ? "device" : "host"; }
+
+std::int64_t largest_state_pages(const Layout& layout) {
+  std::int64_t pages = 0;
+  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
+    pages = std::max(pages, layout.pages_of(static_cast<BundleId>(b)));
+  }
+  return pages;
+}
 
 std::int64_t visit_pages(const Layout& layout) {
   return std::min<std::int64_t>(visited_bundles, layout.state_bundles) * largest_state_pages(layout);
@@ -95,7 +95,7 @@ std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans, s
     slots += plan.local_slots;
   }
   if (!moves) return 0;
-  slots += state_pages(layout) + held;
+  slots += used_state_pages(layout) + held;
   for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
     const bool committed = layout.bundles[static_cast<std::size_t>(b)].committed;
     if (committed) slots += older_versions * layout.pages_of(static_cast<BundleId>(b));

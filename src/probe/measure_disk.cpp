@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <limits>
 #include <thread>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/steady_clock.h"
 #include "device/page_pool.h"
 #include "ops/matmul/matmul.h"
 #include "probe/buffer.h"
@@ -19,14 +19,8 @@
 namespace spillway {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
 constexpr std::array<std::int64_t, 3> depths{8, 16, 32};
 constexpr double depth_gain = 1.1;  // in rate, for which it is worth it that a read waits for more requests before it
-
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
 
 // Passes over slots of one file, as many in flight as the executor has.
 class DiskTimer {

@@ -1,16 +1,14 @@
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
 #include "base/bytes.h"
+#include "base/steady_clock.h"
 #include "probe/op_timer.h"
 #include "probe/probe.h"
 #include "sim/op_rates.h"
 
 namespace spillway {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::int64_t least_memory_bytes = 8 * mib;
 constexpr std::int64_t cold_bytes = 256 * mib;  // beyond the caches of most processors, both halves
@@ -52,7 +50,7 @@ std::int64_t measure_ops(const Program& program, KernelCache& kernels, const Pro
   OpTimer timer(static_cast<int>(rates.threads), memory_bytes, kernels.scratch_bytes());
   std::int64_t measured = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const double left = limits.seconds - std::chrono::duration<double>(SteadyClock::now() - start).count();
+    const double left = limits.seconds - seconds_since(start);
     if (left <= 0) break;
     const KernelKey key = key_of(program, program.ops[ops[i]]);
     const OpClass& what = classes.classes[wanted[i]];

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/steady_clock.h"
 #include "device/page_pool.h"
 #include "device/thread_pool.h"
 #include "ops/matmul/matmul.h"
@@ -15,12 +16,6 @@
 
 namespace spillway {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
-
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
 
 double median(std::vector<double> times) {
   const auto middle = times.begin() + std::ssize(times) / 2;

@@ -1,25 +1,19 @@
 #include "probe/op_timer.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/bytes.h"
+#include "base/steady_clock.h"
 #include "ops/linear/linear.h"
 #include "ops/matmul/matmul.h"
 
 namespace spillway {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
 constexpr std::int64_t index_bytes = mib;
 constexpr std::int64_t most_runs = 7;
 
 bool is_index(const ValueType& type) { return type.dtype == DType::i32 || type.dtype == DType::i64; }
-
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
 
 std::int64_t operand_bytes(std::span<const ValueType> types) {
   std::int64_t bytes = 0;

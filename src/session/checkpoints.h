@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/steady_clock.h"
 #include "checkpoint/committer.h"
 #include "plan/commit_slots.h"
 #include "session/commit_pace.h"
@@ -85,8 +85,6 @@ class RunCheckpoints {
   void finish();
 
  private:
-  using SteadyClock = std::chrono::steady_clock;
-
   void take_export(std::unique_ptr<PortableSource> source, const std::filesystem::path& folder, const RunState& now);
   bool take_newest_export(const RunState& now, const std::function<bool(const RunState&)>& serves);
   void go_on_from(const RunState& then, const std::string& name, const RunState& now);
@@ -102,7 +100,7 @@ class RunCheckpoints {
   std::string next_command() const;
   std::string stop_without_commits(std::int64_t step) const;
   std::filesystem::path output_dir() const { return setup_.options.output_dir; }
-  double now_seconds() const { return std::chrono::duration<double>(SteadyClock::now() - started_).count(); }
+  double now_seconds() const { return seconds_since(started_); }
 
   const TrainingSetup& setup_;
   RunWatch& watch_;

@@ -12,7 +12,7 @@ namespace spillway {
 namespace {
 
 // Ops planned for choices, all together: a few seconds of one processor.
-constexpr std::int64_t most_planned_ops = 400'000;
+constexpr std::int64_t most_ops_for_updates = 400'000;
 
 UpdateBytes update_bytes(DType dtype, bool packed) {
   const double moments = packed ? 2 : 8;
@@ -36,7 +36,7 @@ void TrainingSetup::choose_updates() {
   std::map<double, double> known;
   const auto seconds = [&](double share) {
     if (const auto found = known.find(share); found != known.end()) return found->second;
-    if (planned_ops > most_planned_ops) return std::numeric_limits<double>::infinity();
+    if (planned_ops > most_ops_for_updates) return std::numeric_limits<double>::infinity();
     choices.device_updates = share;
     plan_steps();
     const WorkScore now = score();

@@ -12,7 +12,7 @@ constexpr double seconds_per_day = 86400;
 // Below this share of a step, waiting for disk or link is not worth another order or a recomputation.
 constexpr double negligible_stall = 0.01;
 // Ops recorded, laid out and planned for choices, all together: some ten seconds of one processor at most.
-constexpr std::int64_t most_planned_ops = 600'000;
+constexpr std::int64_t most_ops_for_work = 600'000;
 
 class Search {
  public:
@@ -121,7 +121,7 @@ class Search {
     const auto known = std::find_if(chosen_.tried.begin(), chosen_.tried.end(),
                                     [&](const WorkTried& tried) { return tried.choice == choice; });
     if (known != chosen_.tried.end()) return known->score;
-    if (planned_ops_ > most_planned_ops) return std::nullopt;
+    if (planned_ops_ > most_ops_for_work) return std::nullopt;
     const WorkScore score = score_(choice);
     planned_ops_ += score.ops;
     if (chosen_.tried.empty() || is_better(score, chosen_.score)) {

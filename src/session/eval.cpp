@@ -1,6 +1,6 @@
-#include <chrono>
 #include <cmath>
 
+#include "base/steady_clock.h"
 #include "session/data.h"
 #include "session/evaluation.h"
 #include "session/inference.h"
@@ -10,7 +10,7 @@ namespace spillway {
 
 EvalReport run_eval(const EvalOptions& options) {
   validate(options);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = SteadyClock::now();
   InferenceModel model({options.model, options.dtype, options.threads, options.memory_bytes, options.spill_dir});
   const ModelConfig& config = model.config.model;
   const std::int64_t most = config.max_position_embeddings;
@@ -32,7 +32,7 @@ EvalReport run_eval(const EvalOptions& options) {
   report.tokens = sum.targets;
   report.loss = sum.mean();
   report.perplexity = std::exp(report.loss);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_since(start);
   report.notes = model.notes;
   return report;
 }

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/steady_clock.h"
 #include "session/feed.h"
 #include "session/inference.h"
 #include "session/sampler.h"
@@ -100,7 +100,7 @@ GenerateReport run_generate(const GenerateOptions& options, const TextSink& sink
   const std::int64_t rows =
       prompt_count + std::min(config.max_position_embeddings - prompt_count, options.max_new_tokens);
   Generator generator(model, rows);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = SteadyClock::now();
   GenerateReport report;
   report.prompt_tokens = prompt_count;
   report.notes = model.notes;
@@ -115,7 +115,7 @@ GenerateReport run_generate(const GenerateOptions& options, const TextSink& sink
     if (const std::string text = decoder.push(fresh.front()); !text.empty()) sink(text);
   }
   if (const std::string text = decoder.finish(); !text.empty()) sink(text);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_since(start);
   return report;
 }
 

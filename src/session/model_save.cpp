@@ -12,25 +12,25 @@ namespace {
 
 constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
 
-// A piece of a parameter.
-struct Part {
+struct SavedPiece {
   std::size_t parameter = 0;
   PieceId piece = PieceId::none;
 };
 
 // All pieces of all parameters, those that lie in one bundle one after the other.
-std::vector<Part> parts_of(const Model& model, const Layout* layout) {
-  std::vector<Part> parts;
+std::vector<SavedPiece> pieces_to_save(const Model& model, const Layout* layout) {
+  std::vector<SavedPiece> pieces;
   const State& state = model.state();
   for (std::size_t p = 0; p < model.parameters().size(); ++p) {
     const TensorId weight = model.state_of(p).weight;
     for (std::int32_t n = 0; n < state.piece_count(weight); ++n)
-      parts.push_back({p, static_cast<PieceId>(static_cast<std::int32_t>(state.first_piece(weight)) + n)});
+      pieces.push_back({p, static_cast<PieceId>(static_cast<std::int32_t>(state.first_piece(weight)) + n)});
   }
-  if (layout == nullptr) return parts;
-  const auto bundle = [&](const Part& part) { return layout->piece_places[index_of(part.piece)].bundle; };
-  std::stable_sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) { return bundle(a) < bundle(b); });
-  return parts;
+  if (layout == nullptr) return pieces;
+  const auto bundle = [&](const SavedPiece& part) { return layout->piece_places[index_of(part.piece)].bundle; };
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [&](const SavedPiece& a, const SavedPiece& b) { return bundle(a) < bundle(b); });
+  return pieces;
 }
 
 // Masters to stored elements. A bf16 file gets the nearest value, ties away from zero, which is the weight itself where
@@ -130,7 +130,7 @@ void save_model(StateSource& source, const Model& model, const Layout* layout, c
   for (const std::string& name : kept) copy_tensor(from, name, writer);
   MasterReader masters(source, model);
   std::vector<std::byte> stored;
-  for (const Part& part : parts_of(model, layout)) {
+  for (const SavedPiece& part : pieces_to_save(model, layout)) {
     const ModelFiles::Entry& entry = files.of(part.parameter);
     const Piece& piece = model.state().piece(part.piece);
     narrow(masters.read(part.parameter, piece.row_begin, piece.row_end), entry.dtype, stored);

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -101,13 +100,13 @@ std::vector<std::int64_t> remove_half_written(const fs::path& dir) {
 
 FolderLock::FolderLock(const fs::path& folder, FolderUse use)
     : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0) throw UserError("{}: cannot be opened: {}", folder.string(), std::strerror(errno));
+  if (descriptor_ < 0) throw UserError("{}: cannot be opened: {}", folder.string(), errno_text(errno));
   bool readers = false;
   for (int tries = 0; tries < reader_tries; ++tries) {
     if (::flock(descriptor_, (use == FolderUse::run ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return;
     if (errno != EWOULDBLOCK) {  // NFS locks what is open for writing, and a folder cannot be
       note_ = fmt::format("{} cannot be locked on this file system ({}): see that no second run is started in it",
-                          folder.string(), std::strerror(errno));
+                          folder.string(), errno_text(errno));
       return;
     }
     readers = use == FolderUse::run && ::flock(descriptor_, LOCK_SH | LOCK_NB) == 0;  // whoever holds it shares it

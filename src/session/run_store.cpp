@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t record_limit_bytes = mib;
 constexpr int lock_tries = 100;
-constexpr std::chrono::milliseconds between_tries{50};
+constexpr std::chrono::milliseconds between_opens{50};
 
 StoreRecord record_from(const nlohmann::json& json, const std::string& file) {
   StoreRecord record;
@@ -143,7 +143,7 @@ std::shared_ptr<SlotStore> open_store(const SlotSet& set, SpillAccess access) {
     } catch (const FileInUse&) {
       if (tries == lock_tries) throw;
     }
-    std::this_thread::sleep_for(between_tries);
+    std::this_thread::sleep_for(between_opens);
   }
 }
 

@@ -1,4 +1,3 @@
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
@@ -6,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/steady_clock.h"
 #include "device/memory_info.h"
 #include "formats/atomic_file.h"
 #include "ops/adamw/adamw.h"
@@ -30,8 +30,6 @@
 
 namespace spillway {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::int64_t warm_steps = 3;  // caches are warm and lanes overlap
 
@@ -124,8 +122,7 @@ class TrainingRun {
   }
 
   void tell_end(SteadyClock::time_point start, const std::string& output_dir) {
-    observer().finished({output_dir, state_.step, std::chrono::duration<double>(SteadyClock::now() - start).count(),
-                         without_device(peak_rss_bytes())});
+    observer().finished({output_dir, state_.step, seconds_since(start), without_device(peak_rss_bytes())});
   }
 
   // A virtual device's pages stand for another memory.
@@ -267,7 +264,7 @@ class TrainingRun {
     if (options_.max_grad_norm > 0) record.clip = outcome.taken_back ? "reverted" : name_of(outcome.way);
     record.learning_rate = rate;
     record.tokens = outcome.targets;
-    record.step_seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
+    record.step_seconds = seconds_since(start);
     record.tokens_per_second = static_cast<double>(outcome.targets) / record.step_seconds;
     record.stall_seconds = outcome.report.stalled_seconds;
     record.rss_bytes = without_device(rss_bytes());

@@ -10,7 +10,10 @@
 
 namespace spillway {
 
-// Zeroed bytes at a multiple of 4096.
+// Of addresses, offsets and sizes of direct I/O.
+inline constexpr std::int64_t direct_alignment = 4096;
+
+// Zeroed bytes at a multiple of direct_alignment.
 class AlignedBuffer {
  public:
   explicit AlignedBuffer(std::int64_t bytes)
@@ -21,7 +24,7 @@ class AlignedBuffer {
   std::span<std::byte> span() const { return {data_.get(), bytes_}; }
 
  private:
-  static constexpr std::size_t alignment = 4096;
+  static constexpr auto alignment = static_cast<std::size_t>(direct_alignment);
   struct Free {
     void operator()(std::byte* data) const { ::operator delete(data, std::align_val_t(alignment)); }
   };

@@ -8,6 +8,8 @@
 
 namespace spillway {
 
+inline constexpr std::size_t checksum_bytes = 8;
+
 std::uint64_t checksum_of(std::span<const std::byte> bytes);
 
 // The same of bytes that come in portions.

@@ -8,14 +8,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "store/aligned_buffer.h"
 
 namespace spillway {
-namespace {
-
-constexpr std::int64_t direct_alignment = 4096;
-
-}  // namespace
-
 int IoFiles::add(int descriptor) {
   const int flags = fcntl(descriptor, F_GETFL);
   SPILLWAY_CHECK(flags >= 0, "descriptor {}", descriptor);

@@ -3,7 +3,6 @@
 #include <sys/random.h>
 
 #include <cerrno>
-#include <system_error>
 
 #include "base/error.h"
 
@@ -16,8 +15,7 @@ RunId RunId::random() {
     got = getrandom(id.bytes.data(), id.bytes.size(), 0);
   } while (got < 0 && errno == EINTR);
   if (got == static_cast<ssize_t>(id.bytes.size())) return id;
-  throw DeviceError("the kernel gave no random bytes for the id of the run ({}): try again",
-                    std::generic_category().message(errno));
+  throw DeviceError("the kernel gave no random bytes for the id of the run ({}): try again", errno_text(errno));
 }
 
 std::optional<RunId> RunId::parse(std::string_view text) {

@@ -10,12 +10,12 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "store/aligned_buffer.h"
 
 namespace spillway {
 namespace {
 
 constexpr std::size_t sector_bytes = 512;
-constexpr std::size_t direct_alignment = 4096;
 
 }  // namespace
 
@@ -196,10 +196,11 @@ int SimulatedDisk::begin_operation() {
 
 std::size_t SimulatedDisk::some_of(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (bytes <= direct_alignment || std::uniform_real_distribution<double>(0, 1)(random_) >= faults_.short_share) {
+  constexpr auto least = static_cast<std::size_t>(direct_alignment);
+  if (bytes <= least || std::uniform_real_distribution<double>(0, 1)(random_) >= faults_.short_share) {
     return bytes;
   }
-  return (1 + random_() % (bytes / direct_alignment)) * direct_alignment;
+  return (1 + random_() % (bytes / least)) * least;
 }
 
 std::size_t SimulatedDisk::any_below(std::size_t count) {

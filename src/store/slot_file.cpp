@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <system_error>
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "store/aligned_buffer.h"
 #include "store/checksum.h"
 #include "store/slot_head.h"
@@ -15,10 +15,6 @@ namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::int64_t direct_alignment = 4096;
-
-std::string text_of(int error) { return std::generic_category().message(error); }
 
 // The slots up to and with this file are its and the earlier ones' share of all, rounded up.
 std::int64_t slots_of_file(std::int64_t slot_count, std::size_t file, std::span<const double> shares) {
@@ -266,7 +262,7 @@ DeviceError SlotStore::failure(SlotId slot, IoRequest::Kind kind, const IoComple
   }
   return DeviceError(
       "{} {} at offset {} failed ({}): check the disk and its free space, or name another directory with --spill-dir",
-      verb, name, offset_bytes, text_of(completion.error));
+      verb, name, offset_bytes, errno_text(completion.error));
 }
 
 }  // namespace spillway

@@ -10,7 +10,6 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t head_magic = 0x31544f4c534c5053;  // "SPLSLOT1"
-constexpr std::size_t checksum_bytes = 8;
 
 }  // namespace
 

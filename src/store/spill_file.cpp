@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <fstream>
 #include <sstream>
-#include <system_error>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -26,20 +25,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t direct_alignment = 4096;
 constexpr int most_names = 1000;
-
-std::string text_of(int error) { return std::generic_category().message(error); }
 
 [[noreturn]] void fail_create(const fs::path& directory, int error) {
   if (error == EROFS || error == EACCES || error == EPERM || error == ENOENT) {
     throw UserError(
         "spill_dir: the directory '{}' is not writable ({}): change its permissions, or name another with "
         "--spill-dir",
-        directory.string(), text_of(error));
+        directory.string(), errno_text(error));
   }
   throw DeviceError("creating a file in the spill directory '{}' failed ({}): name another with --spill-dir",
-                    directory.string(), text_of(error));
+                    directory.string(), errno_text(error));
 }
 
 // Buffered at first, since direct I/O is asked for once the space is there.
@@ -51,7 +47,7 @@ int create(const fs::path& path) { return ::open(path.c_str(), O_RDWR | O_CREAT 
       "the spill directory '{}' needs {} and has {} free ({}): free some space there, name another or one more "
       "directory with --spill-dir, or give more --memory",
       directory.string(), format_bytes(need_bytes), free >= 0 ? format_bytes(free) : "an unknown amount",
-      text_of(error));
+      errno_text(error));
 }
 
 // The limit on file sizes is looked at first: exceeding it would end the process by a signal.
@@ -78,7 +74,7 @@ void turn_copy_on_write_off(int descriptor) {
 // is not possible, or nothing.
 std::string try_direct(int descriptor) {
   const int flags = fcntl(descriptor, F_GETFL);
-  if (fcntl(descriptor, F_SETFL, flags | O_DIRECT) != 0) return text_of(errno);
+  if (fcntl(descriptor, F_SETFL, flags | O_DIRECT) != 0) return errno_text(errno);
   const AlignedBuffer buffer(direct_alignment);
   ssize_t got = -1;
   do {
@@ -87,7 +83,7 @@ std::string try_direct(int descriptor) {
   if (got >= 0) return "";
   const int error = errno;
   fcntl(descriptor, F_SETFL, flags);
-  return text_of(error);
+  return errno_text(error);
 }
 
 std::uint64_t file_system_of(int descriptor) {
@@ -119,7 +115,7 @@ void sync_directory(const fs::path& directory) {
   if (descriptor >= 0) close(descriptor);
   if (error != 0) {
     throw DeviceError("making the names in '{}' durable failed ({}): check the disk, or name another directory",
-                      directory.string(), text_of(error));
+                      directory.string(), errno_text(error));
   }
 }
 
@@ -156,7 +152,7 @@ void check_spill_directory(const fs::path& directory) {
   if (stat(directory.c_str(), &info) != 0) {
     const int error = errno;
     throw UserError("spill_dir: the directory '{}' cannot be used ({}): create it, or name another with --spill-dir",
-                    directory.string(), text_of(error));
+                    directory.string(), errno_text(error));
   }
   if (!S_ISDIR(info.st_mode)) {
     throw UserError("spill_dir: '{}' is not a directory: name another with --spill-dir", directory.string());
@@ -178,7 +174,7 @@ SpillFile SpillFile::make_unnamed(const fs::path& directory, std::int64_t bytes)
     }
     if (unlink(path.c_str()) != 0) {
       throw DeviceError("removing the name of '{}' failed ({}): name another directory with --spill-dir", path.string(),
-                        text_of(errno));
+                        errno_text(errno));
     }
     file.lock(SpillAccess::write);
     turn_copy_on_write_off(file.descriptor_);
@@ -210,7 +206,7 @@ SpillFile SpillFile::open(const fs::path& path, SpillAccess access) {
   file.descriptor_ = ::open(path.c_str(), (access == SpillAccess::read ? O_RDONLY : O_RDWR) | O_CLOEXEC);
   if (file.descriptor_ < 0) {
     throw UserError("the slot file '{}' cannot be opened ({}): change its permissions, or name another directory",
-                    path.string(), text_of(errno));
+                    path.string(), errno_text(errno));
   }
   file.lock(access);
   return file;
@@ -239,7 +235,7 @@ void SpillFile::lock(SpillAccess access) const {
     throw FileInUse("{} is in use{}: wait until that run has ended, or name another directory", name(),
                     holder_of(descriptor_));
   }
-  throw DeviceError("locking {} failed ({}): name another directory with --spill-dir", name(), text_of(error));
+  throw DeviceError("locking {} failed ({}): name another directory with --spill-dir", name(), errno_text(error));
 }
 
 void SpillFile::turn_direct() {
@@ -270,7 +266,7 @@ void SpillFile::reserve(std::int64_t bytes) const {
   }
   throw DeviceError(
       "reserving {} in the spill directory '{}' failed ({}): check the disk, or name another with --spill-dir",
-      format_bytes(more_bytes), directory_.string(), text_of(error));
+      format_bytes(more_bytes), directory_.string(), errno_text(error));
 }
 
 void SpillFile::settle(DiskCalls& calls) const {
@@ -281,7 +277,7 @@ void SpillFile::settle(DiskCalls& calls) const {
 void SpillFile::remove() const {
   if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
     throw UserError("the slot file '{}' cannot be removed ({}): change the permissions of its directory",
-                    path_.string(), text_of(errno));
+                    path_.string(), errno_text(errno));
   }
   sync_directory(directory_);
 }
@@ -291,7 +287,7 @@ void SpillFile::read(DiskCalls& calls, std::int64_t offset_bytes, std::span<std:
     return calls.read(descriptor_, offset_bytes + static_cast<std::int64_t>(at), into.subspan(at));
   });
   if (error != 0) {
-    throw DeviceError("reading {} at offset {} failed ({}): check the disk", name(), offset_bytes, text_of(error));
+    throw DeviceError("reading {} at offset {} failed ({}): check the disk", name(), offset_bytes, errno_text(error));
   }
   if (done != into.size()) {
     throw DeviceError("reading {} at offset {} ended after {} of {} bytes: the file was cut short, or the disk fails",
@@ -305,20 +301,20 @@ void SpillFile::write(DiskCalls& calls, std::int64_t offset_bytes, std::span<con
   });
   if (error == 0 && done == from.size()) return;
   throw DeviceError("writing {} at offset {} failed ({}): check the disk and its free space", name(), offset_bytes,
-                    text_of(error == 0 ? EIO : error));
+                    errno_text(error == 0 ? EIO : error));
 }
 
 void SpillFile::flush(DiskCalls& calls) const {
   int error = EINTR;
   while (error == EINTR) error = calls.flush(descriptor_);
   if (error == 0) return;
-  throw DeviceError("making {} durable failed ({}): check the disk and its free space", name(), text_of(error));
+  throw DeviceError("making {} durable failed ({}): check the disk and its free space", name(), errno_text(error));
 }
 
 std::int64_t SpillFile::size_bytes() const {
   struct stat info {};
   if (fstat(descriptor_, &info) != 0) {
-    throw DeviceError("asking for the size of {} failed ({}): check the disk", name(), text_of(errno));
+    throw DeviceError("asking for the size of {} failed ({}): check the disk", name(), errno_text(errno));
   }
   return info.st_size;
 }

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <system_error>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -15,8 +14,6 @@
 
 namespace spillway {
 namespace {
-
-std::string text_of(int error) { return std::generic_category().message(error); }
 
 constexpr std::uint64_t wake_tag = UINT64_MAX;
 
@@ -103,7 +100,7 @@ class UringEngine final : public IoEngine {
     const int result = wait_count > 0 ? io_uring_submit_and_wait(&ring_, wait_count) : io_uring_submit(&ring_);
     // EAGAIN and EBUSY: the kernel is short of memory or has completions for us; what was not taken stays queued.
     if (result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY) return;
-    throw DeviceError("io_uring refused requests ({}): train with io_uring turned off", text_of(-result));
+    throw DeviceError("io_uring refused requests ({}): train with io_uring turned off", errno_text(-result));
   }
 
   void reap(std::vector<IoCompletion>& done) {
@@ -150,7 +147,7 @@ bool supports_operations(io_uring& ring) {
 std::unique_ptr<IoEngine> make_uring_engine(const IoOptions& options, std::string& reason) {
   io_uring ring{};
   if (const int error = io_uring_queue_init(static_cast<unsigned>(options.depth) + 2, &ring, 0); error < 0) {
-    reason = fmt::format("io_uring was refused: {}", text_of(-error));
+    reason = fmt::format("io_uring was refused: {}", errno_text(-error));
     return nullptr;
   }
   if (!supports_operations(ring)) {
@@ -162,7 +159,7 @@ std::unique_ptr<IoEngine> make_uring_engine(const IoOptions& options, std::strin
   if (wake_descriptor < 0) {
     const int error = errno;
     io_uring_queue_exit(&ring);
-    throw DeviceError("no file descriptor for input and output ({}): raise 'ulimit -n'", text_of(error));
+    throw DeviceError("no file descriptor for input and output ({}): raise 'ulimit -n'", errno_text(error));
   }
   return std::make_unique<UringEngine>(options, ring, wake_descriptor);
 }

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "base/error.h"
 
@@ -14,7 +13,7 @@ namespace spillway {
 AppendedFile::AppendedFile(std::filesystem::path path, Begin begin) : path_(std::move(path)) {
   const int exclusive = begin == Begin::new_file ? O_EXCL : 0;
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | exclusive, 0644);
-  if (descriptor_ < 0) throw DeviceError("{}: cannot be written ({})", path_.string(), std::strerror(errno));
+  if (descriptor_ < 0) throw DeviceError("{}: cannot be written ({})", path_.string(), errno_text(errno));
 }
 
 AppendedFile::~AppendedFile() {
@@ -27,7 +26,7 @@ void AppendedFile::append(std::string_view bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0)
       throw DeviceError("{}: writing failed ({}); with that mended, the same command goes on", path_.string(),
-                        std::strerror(errno));
+                        errno_text(errno));
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
 }
@@ -40,7 +39,7 @@ std::optional<std::int64_t> AppendedFile::bytes() const {
 
 void AppendedFile::cut(std::int64_t bytes) {
   if (::ftruncate(descriptor_, bytes) != 0)
-    throw DeviceError("{}: cannot be cut ({})", path_.string(), std::strerror(errno));
+    throw DeviceError("{}: cannot be cut ({})", path_.string(), errno_text(errno));
 }
 
 }  // namespace spillway

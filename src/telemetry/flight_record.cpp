@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <new>
 
 #include "base/bytes.h"
@@ -26,7 +25,7 @@ std::int64_t wall_ns() {
 }
 
 DeviceError failure(const std::filesystem::path& path) {
-  return DeviceError("{}: cannot be written ({})", path.string(), std::strerror(errno));
+  return DeviceError("{}: cannot be written ({})", path.string(), errno_text(errno));
 }
 
 // A file mapped for reading as it was at the time of the call.
@@ -35,7 +34,7 @@ class Mapped {
   explicit Mapped(const std::filesystem::path& path) {
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0)
-      throw UserError("{}: cannot be read ({}); name the output folder of a run", path.string(), std::strerror(errno));
+      throw UserError("{}: cannot be read ({}); name the output folder of a run", path.string(), errno_text(errno));
     struct stat status {};
     if (::fstat(descriptor, &status) == 0) bytes = status.st_size;
     if (bytes > 0) {

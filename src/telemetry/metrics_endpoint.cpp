@@ -53,7 +53,7 @@ std::string why_not(int error, std::int64_t port) {
     case EADDRNOTAVAIL: return "this machine has no such address; name one of its own, as 127.0.0.1";
     case EAFNOSUPPORT: return "this machine has no IPv6; give an IPv4 address, as 127.0.0.1:9400";
     case EACCES: return fmt::format("port {} is for the administrator; name one above 1023", port);
-    default: return std::string(std::strerror(error));
+    default: return errno_text(error);
   }
 }
 

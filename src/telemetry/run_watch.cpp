@@ -75,7 +75,7 @@ void RunWatch::open(const WatchOptions& options) {
   }
   if (options.event_log.empty()) return;
   log_ = ::open(options.event_log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-  if (log_ < 0) throw DeviceError("{}: cannot be written ({})", options.event_log.string(), std::strerror(errno));
+  if (log_ < 0) throw DeviceError("{}: cannot be written ({})", options.event_log.string(), errno_text(errno));
   flight_->recorder().set_log(log_);
 }
 

@@ -10,8 +10,6 @@
 namespace spillway {
 namespace {
 
-std::uint8_t byte_at(std::string_view text, std::size_t at) { return static_cast<std::uint8_t>(text[at]); }
-
 // \w of Unicode's UTS 18: alphabetic, mark, decimal digit, connector or joiner.
 bool is_word_character(char32_t c) {
   const bool alphabetic_symbol = (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||

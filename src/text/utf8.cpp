@@ -6,8 +6,6 @@
 namespace spillway {
 namespace {
 
-std::uint8_t byte_at(std::string_view text, std::size_t at) { return static_cast<std::uint8_t>(text[at]); }
-
 struct Lead {
   std::size_t length;
   std::uint8_t second_low, second_high;

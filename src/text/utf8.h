@@ -8,6 +8,8 @@
 
 namespace spillway {
 
+inline std::uint8_t byte_at(std::string_view text, std::size_t at) { return static_cast<std::uint8_t>(text[at]); }
+
 // What stands at one place of a text that may be ill-formed. Where `ok` is false, `size_bytes` is the length of the
 // maximal ill-formed subpart (at least 1), and `cut` says that the text ended inside a sequence that was good so far.
 struct Utf8Step {
