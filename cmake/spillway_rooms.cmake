@@ -1,6 +1,15 @@
-# spillway_room(NAME [ROOMS room…] [LINK target…] [EXCLUDE regex]): the library spillway_NAME of src/NAME.
+# The sources of a room compiled a dozen at a time: with sanitizers, reading headers and making the same
+# templates again is most of compiling. Names in unnamed namespaces are then those of the whole room; a room that is
+# APART has them by source. Off in release, so that a source that forgets an include does not compile there, and a name
+# that hides another is seen.
+option(SPILLWAY_UNITY "Compile the sources of a room together" OFF)
+function(spillway_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SPILLWAY_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+endfunction()
+
+# spillway_room(NAME [ROOMS room…] [LINK target…] [EXCLUDE regex] [APART]): the library spillway_NAME of src/NAME.
 function(spillway_room name)
-  cmake_parse_arguments(ROOM "" "EXCLUDE" "ROOMS;LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "APART" "EXCLUDE" "ROOMS;LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(ROOM_EXCLUDE)
@@ -11,7 +20,9 @@ function(spillway_room name)
     add_library(spillway_${name} STATIC ${sources})
     target_include_directories(spillway_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>)
     target_link_libraries(spillway_${name} PUBLIC ${ROOM_ROOMS} ${ROOM_LINK} PRIVATE $<BUILD_INTERFACE:spillway_flags>)
-    spillway_precompile(spillway_${name} rooms)
+    if(NOT ROOM_APART)
+      spillway_unity(spillway_${name})
+    endif()
   else()
     add_library(spillway_${name} INTERFACE)
     target_include_directories(spillway_${name} INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>)

@@ -48,6 +48,13 @@ inline Matrix matrix(const ValueType& type, std::vector<double> numbers) {
   return {type, std::move(numbers)};
 }
 
+// Ids or positions.
+inline Matrix column(const std::vector<std::int32_t>& numbers) {
+  return matrix({DType::i32, static_cast<std::int64_t>(numbers.size()), 1}, {numbers.begin(), numbers.end()});
+}
+
+inline std::vector<float> floats(const Matrix& matrix) { return {matrix.numbers.begin(), matrix.numbers.end()}; }
+
 inline Matrix absent() { return {{DType::f32, 0, 1}, {}}; }
 
 using Rng = std::mt19937_64;

@@ -4,35 +4,12 @@
 
 #include <algorithm>
 
-#include "cli/command_line.h"
+#include "command_outcome.h"
 
 namespace spillway {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-Outcome run(std::vector<std::string> arguments) {
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  const int code = run_command_line(std::move(arguments));
-  std::string out = testing::internal::GetCapturedStdout();
-  return {code, std::move(out), testing::internal::GetCapturedStderr()};
-}
-
-void expect_refused(std::vector<std::string> arguments, const std::string& words) {
-  const Outcome outcome = run(std::move(arguments));
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_EQ(outcome.out, "");
-  EXPECT_TRUE(outcome.err.starts_with("spillway: error: ")) << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr(words));
-}
 
 TEST(CommandLine, HelpAndVersionSucceed) {
   EXPECT_THAT(run({"--help"}).out, HasSubstr("train"));

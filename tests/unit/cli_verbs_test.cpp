@@ -7,7 +7,7 @@
 #include <array>
 
 #include "base/dtype.h"
-#include "cli/command_line.h"
+#include "command_outcome.h"
 #include "formats/safetensors.h"
 #include "scratch_folder.h"
 
@@ -16,28 +16,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Outcome {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-Outcome run(std::vector<std::string> arguments) {
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  const int code = run_command_line(std::move(arguments));
-  std::string out = testing::internal::GetCapturedStdout();
-  return {code, std::move(out), testing::internal::GetCapturedStderr()};
-}
-
-void expect_refused(std::vector<std::string> arguments, const std::string& words, int code = 2) {
-  const Outcome outcome = run(std::move(arguments));
-  EXPECT_EQ(outcome.code, code) << outcome.err;
-  EXPECT_TRUE(outcome.err.starts_with("spillway: error: ")) << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr(words));
-}
 
 // A folder with a tiny model, a text, and paths in it.
 class Verbs : public ::testing::Test {

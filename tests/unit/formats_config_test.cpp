@@ -41,7 +41,7 @@ json with(json base, const json& changes) {
 
 ModelConfig parse(const json& config) { return parse_hf_config(config.dump(), "config.json").model; }
 
-void expect_refused(const json& config, const std::string& key) {
+void expect_config_refused(const json& config, const std::string& key) {
   EXPECT_THAT([&] { parse(config); },
               Throws<UserError>(Property(&UserError::what, AllOf(HasSubstr("config.json"), HasSubstr(key)))))
       << key;
@@ -123,7 +123,7 @@ TEST(HfConfig, RefusesByNameWhatChangesTheMaths) {
       {{{"architectures", {"LlamaForSequenceClassification"}}}, "LlamaForSequenceClassification"},
       {{{"model_type", "mixtral"}}, "mixtral"},
   };
-  for (const auto& [change, key] : llama_changes) expect_refused(with(small_llama(), change), key);
+  for (const auto& [change, key] : llama_changes) expect_config_refused(with(small_llama(), change), key);
   const std::vector<std::pair<json, std::string>> gpt2_changes{
       {{{"activation_function", "gelu"}}, "activation_function"},
       {{{"activation_function", "relu"}}, "activation_function"},
@@ -132,7 +132,7 @@ TEST(HfConfig, RefusesByNameWhatChangesTheMaths) {
       {{{"add_cross_attention", true}}, "add_cross_attention"},
       {{{"rope_theta", 10000.0}}, "rope_theta"},
   };
-  for (const auto& [change, key] : gpt2_changes) expect_refused(with(small_gpt2(), change), key);
+  for (const auto& [change, key] : gpt2_changes) expect_config_refused(with(small_gpt2(), change), key);
 }
 
 TEST(HfConfig, AcceptsWhatChangesNothing) {
@@ -172,17 +172,17 @@ TEST(HfConfig, RefusesWrongSizes) {
        {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
     for (const json& value : {json(0), json(-1), json("64"), json(1.5), json(std::int64_t{1} << 62),
                               json(std::numeric_limits<std::uint64_t>::max()), json::array(), json()}) {
-      expect_refused(with(small_llama(), {{key, value}}), key);
+      expect_config_refused(with(small_llama(), {{key, value}}), key);
     }
   }
-  expect_refused(with(small_llama(), {{"num_attention_heads", 5}, {"num_key_value_heads", 5}}), "hidden_size");
-  expect_refused(with(small_llama(), {{"num_key_value_heads", 3}}), "num_key_value_heads");
-  expect_refused(with(small_llama(), {{"head_dim", 7}}), "head_dim");
-  expect_refused(with(small_llama(), {{"rms_norm_eps", 0}}), "rms_norm_eps");
-  expect_refused(with(small_llama(), {{"tie_word_embeddings", "yes"}}), "tie_word_embeddings");
-  expect_refused(with(small_llama(), {{"eos_token_id", "</s>"}}), "eos_token_id");
-  expect_refused(with(small_gpt2(), {{"hidden_size", 32}}), "hidden_size");
-  expect_refused("[1, 2]"_json, "object");
+  expect_config_refused(with(small_llama(), {{"num_attention_heads", 5}, {"num_key_value_heads", 5}}), "hidden_size");
+  expect_config_refused(with(small_llama(), {{"num_key_value_heads", 3}}), "num_key_value_heads");
+  expect_config_refused(with(small_llama(), {{"head_dim", 7}}), "head_dim");
+  expect_config_refused(with(small_llama(), {{"rms_norm_eps", 0}}), "rms_norm_eps");
+  expect_config_refused(with(small_llama(), {{"tie_word_embeddings", "yes"}}), "tie_word_embeddings");
+  expect_config_refused(with(small_llama(), {{"eos_token_id", "</s>"}}), "eos_token_id");
+  expect_config_refused(with(small_gpt2(), {{"hidden_size", 32}}), "hidden_size");
+  expect_config_refused("[1, 2]"_json, "object");
 }
 
 TEST(HfConfig, WhatIsWrittenReadsBackTheSame) {

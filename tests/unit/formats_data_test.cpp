@@ -22,7 +22,7 @@ using ::testing::Property;
 using ::testing::Throws;
 
 template <typename Call>
-void expect_refused(const Call& call, const std::string& what) {
+void expect_user_error(const Call& call, const std::string& what) {
   EXPECT_THAT(call, Throws<UserError>(Property(&UserError::what, HasSubstr(what)))) << what;
 }
 
@@ -105,9 +105,9 @@ TEST(Jsonl, TheLimitHoldsForRepairedText) {
   EXPECT_EQ(texts_of(enough).front().size(), 60U);
   EXPECT_EQ(enough.replaced(), 20);
   JsonlReader less(folder.file("a.jsonl", line), 71);
-  expect_refused([&] { texts_of(less); }, "longer than the 71 B");
+  expect_user_error([&] { texts_of(less); }, "longer than the 71 B");
   JsonlReader cut(folder.file("b.jsonl", "{\"text\": \"a\"}\n\xE2\x82"));
-  expect_refused([&] { texts_of(cut); }, "b.jsonl, line 2");
+  expect_user_error([&] { texts_of(cut); }, "b.jsonl, line 2");
 }
 
 TEST(Jsonl, LoneSurrogatesAreReplaced) {
@@ -123,10 +123,10 @@ TEST(Jsonl, NamesFileAndLine) {
        {"[]", "7", "\"text\"", "{}", "{\"text\": 7}", "{\"text\": null}", "{\"text\": {\"text\": \"a\"}}",
         "{\"text\": [\"a\"]}", "{\"text\": \"a\"", "nonsense", "{\"text\": \"a\"} {\"text\": \"b\"}"}) {
     JsonlReader reader(folder.file("a.jsonl", std::string("{\"text\": \"ok\"}\n") + line));
-    expect_refused([&] { texts_of(reader); }, "a.jsonl, line 2");
+    expect_user_error([&] { texts_of(reader); }, "a.jsonl, line 2");
   }
   JsonlReader reader(folder.file("a.jsonl", "{\"text\": \"0123456789\"}"), 8);
-  expect_refused([&] { texts_of(reader); }, "line 1: longer than");
+  expect_user_error([&] { texts_of(reader); }, "line 1: longer than");
 }
 
 std::string npy_text(int version, const std::string& header, std::string_view data) {
@@ -165,8 +165,8 @@ TEST(Npy, RefusesTheRestByName) {
     const auto call = [&] {
       parse_npy_header(std::as_bytes(std::span(file)), static_cast<std::int64_t>(file.size()), "a.npy");
     };
-    expect_refused(call, what);
-    expect_refused(call, "a.npy");
+    expect_user_error(call, what);
+    expect_user_error(call, "a.npy");
   };
   refused("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }", "'<i8'");
   refused("{'descr': '>u2', 'fortran_order': False, 'shape': (3,), }", "'>u2'");
@@ -193,7 +193,7 @@ TEST(Npy, RefusesTruncationAnywhere) {
   }
   std::string lie = file;
   lie[11] = '\x7F';
-  expect_refused([&] { NpyReader(folder.file("a.npy", lie)); }, "claims");
+  expect_user_error([&] { NpyReader(folder.file("a.npy", lie)); }, "claims");
 }
 
 TEST(AtomicFile, ReplacesWholeFiles) {

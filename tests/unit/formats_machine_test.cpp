@@ -63,7 +63,7 @@ TEST(MachineFile, HoldsADeviceAndTheLinkToIt) {
   EXPECT_EQ(write_machine(parse_machine(write_machine(rates), "m.json")), write_machine(rates));
 }
 
-void expect_refused(const std::string& text, const std::string& words) {
+void expect_machine_refused(const std::string& text, const std::string& words) {
   try {
     parse_machine(text, "m.json");
     ADD_FAILURE() << text << " is taken";
@@ -74,18 +74,18 @@ void expect_refused(const std::string& text, const std::string& words) {
 }
 
 TEST(MachineFile, SaysWhatIsWrong) {
-  expect_refused("{", "JSON");
-  expect_refused("[]", "no JSON object");
-  expect_refused(R"({"bf16_flops": 1})", "bf16_flops is 1");
-  expect_refused(R"({"compute_slowdown": 0.5})", "at least 1");
-  expect_refused(R"({"memory_bytes_per_second": []})", "memory_bytes_per_second");
-  expect_refused(R"({"memory_bytes_per_second": [1, -1]})", "above 0");
-  expect_refused(R"({"memory_bytes": "many"})", "many");
-  expect_refused(R"({"disks": [{"write_bytes_per_second": 1}]})", "read_bytes_per_second is missing");
-  expect_refused(R"({"disks": [7]})", "objects");
-  expect_refused(R"({"ops": [{"op": "linear", "seconds": 0}]})", "seconds is 0");
-  expect_refused(R"({"ops": [{"op": "linear", "seconds": 1, "dtype": "i32"}]})", "f32 or bf16");
-  expect_refused(R"({"source": "guessed"})", "guessed");
+  expect_machine_refused("{", "JSON");
+  expect_machine_refused("[]", "no JSON object");
+  expect_machine_refused(R"({"bf16_flops": 1})", "bf16_flops is 1");
+  expect_machine_refused(R"({"compute_slowdown": 0.5})", "at least 1");
+  expect_machine_refused(R"({"memory_bytes_per_second": []})", "memory_bytes_per_second");
+  expect_machine_refused(R"({"memory_bytes_per_second": [1, -1]})", "above 0");
+  expect_machine_refused(R"({"memory_bytes": "many"})", "many");
+  expect_machine_refused(R"({"disks": [{"write_bytes_per_second": 1}]})", "read_bytes_per_second is missing");
+  expect_machine_refused(R"({"disks": [7]})", "objects");
+  expect_machine_refused(R"({"ops": [{"op": "linear", "seconds": 0}]})", "seconds is 0");
+  expect_machine_refused(R"({"ops": [{"op": "linear", "seconds": 1, "dtype": "i32"}]})", "f32 or bf16");
+  expect_machine_refused(R"({"source": "guessed"})", "guessed");
 }
 
 }  // namespace

@@ -11,13 +11,13 @@
 namespace spillway::ops_test {
 namespace {
 
-struct Case {
+struct ActivationCase {
   DType dtype;
   std::int64_t rows, cols;
 };
 
 // Below one strip, not a multiple of it, and several chunks of which the last is short.
-class Activation : public testing::TestWithParam<Case> {
+class Activation : public testing::TestWithParam<ActivationCase> {
  protected:
   Matrix random(double deviation = 1) {
     return random_matrix(GetParam().dtype, GetParam().rows, GetParam().cols, rng, deviation);
@@ -28,8 +28,8 @@ class Activation : public testing::TestWithParam<Case> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Activation,
-                         testing::Values(Case{DType::f32, 1, 15}, Case{DType::f32, 37, 1111}, Case{DType::bf16, 1, 17},
-                                         Case{DType::bf16, 129, 260}));
+                         testing::Values(ActivationCase{DType::f32, 1, 15}, ActivationCase{DType::f32, 37, 1111},
+                                         ActivationCase{DType::bf16, 1, 17}, ActivationCase{DType::bf16, 129, 260}));
 
 TEST_P(Activation, AddIsTheRoundedSum) {
   const Matrix a = random();

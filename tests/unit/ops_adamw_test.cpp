@@ -76,8 +76,6 @@ struct Example {
   }
 };
 
-Floats floats(const Matrix& matrix) { return {matrix.numbers.begin(), matrix.numbers.end()}; }
-
 // The f32 masters behind the writes.
 Floats masters(const std::vector<Matrix>& writes) {
   if (writes.size() == 3) return floats(writes[0]);

@@ -14,20 +14,20 @@ namespace {
 using namespace ops_test;  // NOLINT(google-build-using-namespace)
 using Numbers = std::vector<double>;
 
-struct Size {
+struct AttentionSize {
   std::int64_t sequences = 1;
   AttentionShape shape;  // tokens, heads, kv_heads, head_dim
 
   std::int64_t tokens() const { return sequences * shape.sequence_length; }
 };
 
-// Few tokens, ragged and whole blocks, prime head sizes, grouped heads, one key/value head.
-const std::vector<Size> sizes = {{2, {5, 2, 1, 7}},    {1, {16, 2, 2, 16}},  {3, {33, 4, 2, 13}},
-                                 {1, {128, 2, 2, 64}}, {2, {129, 3, 1, 16}}, {1, {300, 4, 2, 32}},
-                                 {2, {256, 2, 2, 20}}, {1, {150, 2, 1, 128}}};
+// Few tokens, ragged and whole blocks, prime head attention_sizes, grouped heads, one key/value head.
+const std::vector<AttentionSize> attention_sizes = {{2, {5, 2, 1, 7}},    {1, {16, 2, 2, 16}},  {3, {33, 4, 2, 13}},
+                                                    {1, {128, 2, 2, 64}}, {2, {129, 3, 1, 16}}, {1, {300, 4, 2, 32}},
+                                                    {2, {256, 2, 2, 20}}, {1, {150, 2, 1, 128}}};
 
 struct Problem {
-  Size size;
+  AttentionSize size;
   Matrix q, k, v, d_o;
   AttentionReference reference;
   Matrix o;    // the reference's, in the dtype
@@ -40,7 +40,7 @@ void solve(Problem& problem) {
   problem.lse = matrix({DType::f32, problem.size.tokens(), problem.size.shape.heads}, made.lse);
 }
 
-Problem make_problem(const Size& size, DType dtype, Rng& rng) {
+Problem make_problem(const AttentionSize& size, DType dtype, Rng& rng) {
   const std::int64_t q_cols = size.shape.heads * size.shape.head_dim;
   const std::int64_t kv_cols = size.shape.kv_heads * size.shape.head_dim;
   Problem problem{.size = size,
@@ -108,7 +108,7 @@ Tolerance tolerance(DType dtype) { return dtype == DType::bf16 ? Tolerance{1.0 /
 TEST(Attention, AgreesWithTheReference) {
   Seeded seeded;
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const Size& size : sizes) {
+    for (const AttentionSize& size : attention_sizes) {
       const Problem problem = make_problem(size, dtype, seeded.rng);
       for (const bool packed : {false, true}) {
         SCOPED_TRACE(fmt::format("{} x {} tokens, {}/{} heads of {}, {}{}", size.sequences, size.shape.sequence_length,
@@ -138,7 +138,7 @@ TEST(Attention, OneTokenSeesItselfAlone) {
 TEST(Attention, BitsDoNotDependOnOrderThreadsOrPlace) {
   Seeded seeded;
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const Size& size : {Size{2, {150, 4, 2, 32}}, Size{1, {260, 3, 3, 20}}}) {
+    for (const AttentionSize& size : {AttentionSize{2, {150, 4, 2, 32}}, AttentionSize{1, {260, 3, 3, 20}}}) {
       const Problem problem = make_problem(size, dtype, seeded.rng);
       for (const auto make : {&forward, &backward}) {
         const OpCase op = make(problem, size.sequences == 1);

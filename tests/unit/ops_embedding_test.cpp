@@ -7,8 +7,6 @@
 namespace spillway::ops_test {
 namespace {
 
-std::vector<float> floats(const Matrix& matrix) { return {matrix.numbers.begin(), matrix.numbers.end()}; }
-
 // Numbers of bf16 sums are compared after rounding the exact f32 sum once.
 std::vector<double> rounded_to(DType dtype, const std::vector<float>& values) {
   std::vector<double> out;
@@ -21,10 +19,6 @@ std::vector<std::int32_t> random_ids(std::size_t count, std::int32_t vocabulary,
   std::vector<std::int32_t> ids(count);
   for (std::int32_t& id : ids) id = any(rng);
   return ids;
-}
-
-Matrix column(const std::vector<std::int32_t>& ids) {
-  return matrix({DType::i32, static_cast<std::int64_t>(ids.size()), 1}, {ids.begin(), ids.end()});
 }
 
 TEST(EmbedRows, TakesRowsOfTheTileAndKeepsOthers) {

@@ -7,10 +7,6 @@
 namespace spillway::ops_test {
 namespace {
 
-Matrix column(const std::vector<std::int32_t>& positions) {
-  return matrix({DType::i32, static_cast<std::int64_t>(positions.size()), 1}, {positions.begin(), positions.end()});
-}
-
 std::vector<float> part(const Matrix& from, std::int64_t row, std::int64_t begin, std::int64_t count) {
   const auto at = from.numbers.begin() + row * from.type.cols + begin;
   return {at, at + count};

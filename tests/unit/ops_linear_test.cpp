@@ -14,27 +14,18 @@ namespace {
 using namespace ops_test;  // NOLINT(google-build-using-namespace)
 using Numbers = std::vector<double>;
 
-struct Size {
+struct LinearSize {
   std::int64_t rows;
   std::int64_t in;
   std::int64_t out;
 };
 
 // Odd, prime, one row, one column, whole panels and not.
-const std::vector<Size> sizes = {{1, 64, 48},
-                                 {3, 7, 5},
-                                 {1, 1, 1},
-                                 {17, 31, 1},
-                                 {64, 64, 64},
-                                 {65, 33, 47},
-                                 {130, 48, 80},
-                                 {257, 40, 29},
-                                 {70, 8, 300},
-                                 {300, 24, 130},
-                                 {1100, 24, 16},
-                                 // Several parts each way; several blocks of one part.
-                                 {530, 10, 1610},
-                                 {24, 3000, 210}};
+const std::vector<LinearSize> linear_sizes = {{1, 64, 48},  {3, 7, 5},      {1, 1, 1},     {17, 31, 1},
+                                              {64, 64, 64}, {65, 33, 47},   {130, 48, 80}, {257, 40, 29},
+                                              {70, 8, 300}, {300, 24, 130}, {1100, 24, 16}};
+// Several parts each way; several blocks of one part.
+const std::vector<LinearSize> large_linear_sizes = {{530, 10, 1610}, {24, 3000, 210}};
 
 struct Variant {
   DType dtype = DType::f32;
@@ -50,7 +41,7 @@ struct Tested {
   Numbers wanted;
 };
 
-Attrs attributes(const Size& size, const Variant& variant) {
+Attrs attributes(const LinearSize& size, const Variant& variant) {
   Attrs attrs({{"weight_out_in", std::int64_t{variant.weight_out_in}}});
   if (variant.out_f32) attrs.set("out_f32", std::int64_t{1});
   if (variant.row_begin != 0) {
@@ -60,17 +51,17 @@ Attrs attributes(const Size& size, const Variant& variant) {
   return attrs;
 }
 
-Matrix random_weight(const Size& size, const Variant& variant, DType dtype, Rng& rng) {
+Matrix random_weight(const LinearSize& size, const Variant& variant, DType dtype, Rng& rng) {
   return variant.weight_out_in ? random_matrix(dtype, size.out, size.in, rng)
                                : random_matrix(dtype, size.in, size.out, rng);
 }
 
 // Of which the op takes `rows` rows from row_begin on.
-Matrix random_x(const Size& size, const Variant& variant, Rng& rng) {
+Matrix random_x(const LinearSize& size, const Variant& variant, Rng& rng) {
   return random_matrix(variant.dtype, size.rows + 2 * variant.row_begin, size.in, rng);
 }
 
-Numbers chosen(const Matrix& x, const Size& size, const Variant& variant) {
+Numbers chosen(const Matrix& x, const LinearSize& size, const Variant& variant) {
   const auto begin = x.numbers.begin() + variant.row_begin * size.in;
   return {begin, begin + size.rows * size.in};
 }
@@ -80,11 +71,11 @@ Numbers sum(Numbers a, const Numbers& b) {
   return a;
 }
 
-LinearReference reference(const Size& size, bool weight_out_in) {
+LinearReference reference(const LinearSize& size, bool weight_out_in) {
   return {.rows = size.rows, .in = size.in, .out = size.out, .weight_out_in = weight_out_in};
 }
 
-Tested forward(const Size& size, const Variant& variant, Rng& rng) {
+Tested forward(const LinearSize& size, const Variant& variant, Rng& rng) {
   const Matrix x = random_x(size, variant, rng);
   const Matrix weight = random_weight(size, variant, variant.dtype, rng);
   const Matrix bias = variant.optional ? random_matrix(variant.dtype, size.out, 1, rng) : absent();
@@ -92,7 +83,7 @@ Tested forward(const Size& size, const Variant& variant, Rng& rng) {
           reference(size, variant.weight_out_in).forward(chosen(x, size, variant), weight.numbers, bias.numbers)};
 }
 
-Tested input_gradient(const Size& size, const Variant& variant, Rng& rng) {
+Tested input_gradient(const LinearSize& size, const Variant& variant, Rng& rng) {
   const Matrix dy = random_matrix(variant.dtype, size.rows, size.out, rng);
   const Matrix weight = random_weight(size, variant, variant.dtype, rng);
   const Matrix old = variant.optional ? random_matrix(DType::f32, size.rows, size.in, rng) : absent();
@@ -100,7 +91,7 @@ Tested input_gradient(const Size& size, const Variant& variant, Rng& rng) {
           sum(reference(size, variant.weight_out_in).dx(dy.numbers, weight.numbers), old.numbers)};
 }
 
-Tested weight_gradient(const Size& size, const Variant& variant, Rng& rng) {
+Tested weight_gradient(const LinearSize& size, const Variant& variant, Rng& rng) {
   const Matrix x = random_x(size, variant, rng);
   const Matrix dy = random_matrix(variant.dtype, size.rows, size.out, rng);
   const Matrix old = variant.optional ? random_weight(size, variant, DType::f32, rng) : absent();
@@ -108,7 +99,7 @@ Tested weight_gradient(const Size& size, const Variant& variant, Rng& rng) {
           sum(reference(size, variant.weight_out_in).dw(chosen(x, size, variant), dy.numbers), old.numbers)};
 }
 
-constexpr Tested (*all_ops[])(const Size&, const Variant&, Rng&) = {&forward, &input_gradient, &weight_gradient};
+constexpr Tested (*all_ops[])(const LinearSize&, const Variant&, Rng&) = {&forward, &input_gradient, &weight_gradient};
 
 // A sum of products is exact to a share of its terms, not of itself: errors are measured against the largest result.
 Tolerance tolerance(DType in, DType out) {
@@ -125,7 +116,10 @@ TEST(Linear, AgreesWithTheReference) {
                               .optional = (bits & 2) != 0,
                               .out_f32 = (bits & 4) != 0,
                               .row_begin = (bits & 8) != 0 && make != &input_gradient ? 5 : 0};
-        for (const Size& size : sizes) {
+        std::vector<LinearSize> sizes = linear_sizes;
+        if (bits % 5 == 0)  // 0, 5, 10 and 15 have every switch both ways
+          sizes.insert(sizes.end(), large_linear_sizes.begin(), large_linear_sizes.end());
+        for (const LinearSize& size : sizes) {
           SCOPED_TRACE(fmt::format("{} x {} x {}, {}, variant {}", size.rows, size.in, size.out, name_of(dtype), bits));
           const Tested tested = make(size, variant, seeded.rng);
           const Matrix written = run(tested.op)[0];
@@ -155,7 +149,7 @@ TEST(Linear, BitsDoNotDependOnOrderThreadsOrPlace) {
   for (const auto make : all_ops) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const bool optional : {false, true}) {
-        for (const Size& size : {Size{300, 24, 257}, Size{1030, 16, 264}, Size{65, 33, 47}}) {
+        for (const LinearSize& size : {LinearSize{300, 24, 257}, LinearSize{1030, 16, 264}, LinearSize{65, 33, 47}}) {
           const Variant variant{.dtype = dtype, .weight_out_in = size.rows > 100, .optional = optional};
           const OpCase op = make(size, variant, seeded.rng).op;
           expect_bits_do_not_depend_on_schedule(op);
@@ -176,7 +170,8 @@ TEST(Linear, BitsDoNotDependOnTheOrderOfCreation) {
   std::vector<OpCase> ops;
   for (const auto make : all_ops) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      for (const Size& size : {Size{1, 96, 80}, Size{2, 96, 80}, Size{64, 96, 80}, Size{65, 96, 80}, Size{1, 80, 96}}) {
+      for (const LinearSize& size : {LinearSize{1, 96, 80}, LinearSize{2, 96, 80}, LinearSize{64, 96, 80},
+                                     LinearSize{65, 96, 80}, LinearSize{1, 80, 96}}) {
         ops.push_back(make(size, {.dtype = dtype}, seeded.rng).op);
       }
     }

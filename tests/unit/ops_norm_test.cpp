@@ -11,26 +11,26 @@
 namespace spillway::ops_test {
 namespace {
 
-struct Case {
+struct NormCase {
   DType dtype;
   std::int64_t rows, cols, width;
 };
 
 // Widths on both sides of the sixteen lanes, rows on both sides of the blocks of 256, several groups a row.
-class Norm : public testing::TestWithParam<Case> {
+class Norm : public testing::TestWithParam<NormCase> {
  protected:
   Seeded seeded;
   Rng& rng = seeded.rng;
 };
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Norm,
-                         testing::Values(Case{DType::f32, 1, 64, 64}, Case{DType::f32, 300, 33, 33},
-                                         Case{DType::f32, 70, 48, 8}, Case{DType::f32, 513, 7, 7},
-                                         Case{DType::bf16, 257, 96, 96}, Case{DType::bf16, 131, 100, 50},
-                                         Case{DType::bf16, 5, 1000, 1000}));
+                         testing::Values(NormCase{DType::f32, 1, 64, 64}, NormCase{DType::f32, 300, 33, 33},
+                                         NormCase{DType::f32, 70, 48, 8}, NormCase{DType::f32, 513, 7, 7},
+                                         NormCase{DType::bf16, 257, 96, 96}, NormCase{DType::bf16, 131, 100, 50},
+                                         NormCase{DType::bf16, 5, 1000, 1000}));
 
 TEST_P(Norm, RmsnormEqualsReference) {
-  const Case p = GetParam();
+  const NormCase p = GetParam();
   const Matrix x = random_matrix(p.dtype, p.rows, p.cols, rng, 3);
   const Matrix w = random_matrix(p.dtype, p.width, 1, rng, 0.2, 1);
   const OpCase op{&rmsnorm_spec, {{"epsilon", 1e-5}}, {x, w}};
@@ -42,7 +42,7 @@ TEST_P(Norm, RmsnormEqualsReference) {
 }
 
 TEST_P(Norm, RmsnormGradientEqualsReference) {
-  const Case p = GetParam();
+  const NormCase p = GetParam();
   const Matrix x = random_matrix(p.dtype, p.rows, p.cols, rng, 3);
   const Matrix w = random_matrix(p.dtype, p.width, 1, rng, 0.2, 1);
   const Matrix dy = random_matrix(p.dtype, p.rows, p.cols, rng);
@@ -57,7 +57,7 @@ TEST_P(Norm, RmsnormGradientEqualsReference) {
 }
 
 TEST_P(Norm, LayernormEqualsReference) {
-  const Case p = GetParam();
+  const NormCase p = GetParam();
   const Matrix x = random_matrix(p.dtype, p.rows, p.cols, rng, 2, 1);
   const Matrix w = random_matrix(p.dtype, p.cols, 1, rng, 0.2, 1);
   const Matrix b = random_matrix(p.dtype, p.cols, 1, rng, 0.2);
@@ -71,7 +71,7 @@ TEST_P(Norm, LayernormEqualsReference) {
 }
 
 TEST_P(Norm, LayernormGradientEqualsReference) {
-  const Case p = GetParam();
+  const NormCase p = GetParam();
   const Matrix x = random_matrix(p.dtype, p.rows, p.cols, rng, 2, 1);
   const Matrix w = random_matrix(p.dtype, p.cols, 1, rng, 0.2, 1);
   const Matrix b = random_matrix(p.dtype, p.cols, 1, rng, 0.2);

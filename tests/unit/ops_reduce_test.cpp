@@ -5,26 +5,26 @@
 namespace spillway::ops_test {
 namespace {
 
-std::vector<float> floats(const Matrix& matrix) { return {matrix.numbers.begin(), matrix.numbers.end()}; }
 std::vector<double> doubles(const std::vector<float>& numbers) { return {numbers.begin(), numbers.end()}; }
 
-struct Case {
+struct ReduceCase {
   DType dtype;
   std::int64_t rows, cols;
 };
 
-class Reduce : public testing::TestWithParam<Case> {
+class Reduce : public testing::TestWithParam<ReduceCase> {
  protected:
   Seeded seeded;
 };
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Reduce,
-                         testing::Values(Case{DType::f32, 1, 5}, Case{DType::f32, 600, 1100}, Case{DType::f32, 256, 64},
-                                         Case{DType::bf16, 257, 512}, Case{DType::bf16, 1000, 79}));
+                         testing::Values(ReduceCase{DType::f32, 1, 5}, ReduceCase{DType::f32, 600, 1100},
+                                         ReduceCase{DType::f32, 256, 64}, ReduceCase{DType::bf16, 257, 512},
+                                         ReduceCase{DType::bf16, 1000, 79}));
 
 // To the bit: the order of the sums is the promise.
 TEST_P(Reduce, ColumnSumsAddRowsInOrder) {
-  const Case p = GetParam();
+  const ReduceCase p = GetParam();
   const Matrix dy = random_matrix(p.dtype, p.rows, p.cols, seeded.rng);
   const OpCase op{&column_sums_spec, {}, {dy}};
   const Matrix sums = run(op)[0];
@@ -34,7 +34,7 @@ TEST_P(Reduce, ColumnSumsAddRowsInOrder) {
 }
 
 TEST_P(Reduce, AddPartialsContinuesTheAccumulatorInOrder) {
-  const Case p = GetParam();
+  const ReduceCase p = GetParam();
   const Matrix partials = random_matrix(DType::f32, p.rows, p.cols, seeded.rng);
   const Matrix accumulator = random_matrix(DType::f32, p.cols, 1, seeded.rng);
   for (const Matrix& start : {absent(), accumulator}) {

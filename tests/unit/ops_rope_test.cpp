@@ -5,7 +5,7 @@
 namespace spillway::ops_test {
 namespace {
 
-struct Case {
+struct RopeCase {
   DType dtype;
   std::int64_t rows, heads, head_dim, last_position;
 };
@@ -25,19 +25,21 @@ Matrix inverse_frequencies(std::int64_t head_dim) {
   return matrix({DType::f32, head_dim / 2, 1}, frequencies);
 }
 
-class Rope : public testing::TestWithParam<Case> {
+class Rope : public testing::TestWithParam<RopeCase> {
  protected:
   Seeded seeded;
   Rng& rng = seeded.rng;
 };
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Rope,
-                         testing::Values(Case{DType::f32, 130, 3, 64, 2047}, Case{DType::f32, 9, 2, 80, 1'000'000},
-                                         Case{DType::f32, 65, 1, 6, 1'000'000}, Case{DType::f32, 1, 4, 2, 12},
-                                         Case{DType::bf16, 70, 2, 128, 131'071}, Case{DType::bf16, 67, 3, 24, 500}));
+                         testing::Values(RopeCase{DType::f32, 130, 3, 64, 2047},
+                                         RopeCase{DType::f32, 9, 2, 80, 1'000'000},
+                                         RopeCase{DType::f32, 65, 1, 6, 1'000'000}, RopeCase{DType::f32, 1, 4, 2, 12},
+                                         RopeCase{DType::bf16, 70, 2, 128, 131'071},
+                                         RopeCase{DType::bf16, 67, 3, 24, 500}));
 
 TEST_P(Rope, EqualsReference) {
-  const Case p = GetParam();
+  const RopeCase p = GetParam();
   const Matrix x = random_matrix(p.dtype, p.rows, p.heads * p.head_dim, rng);
   const Matrix positions = positions_up_to(p.last_position, p.rows, rng);
   const Matrix frequencies = inverse_frequencies(p.head_dim);
@@ -49,7 +51,7 @@ TEST_P(Rope, EqualsReference) {
 }
 
 TEST_P(Rope, DoesNothingAtPositionZero) {
-  const Case p = GetParam();
+  const RopeCase p = GetParam();
   const Matrix x = random_matrix(p.dtype, p.rows, p.heads * p.head_dim, rng);
   const Matrix zeros = matrix({DType::i32, p.rows, 1}, std::vector<double>(static_cast<std::size_t>(p.rows), 0.0));
   const Attrs attrs{{"head_dim", p.head_dim}, {"inverse", std::int64_t{0}}};

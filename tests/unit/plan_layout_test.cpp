@@ -11,11 +11,11 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t first_seed = 9000;
+constexpr std::uint64_t layout_seed = 9000;
 
 template <typename Visit>
 void for_each_layout(const Visit& visit) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 100; ++seed) {
+  for (std::uint64_t seed = layout_seed; seed < layout_seed + 100; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RandomPrograms programs(seed);
     visit(programs, programs.layout());
@@ -192,7 +192,7 @@ TEST(PlanLayout, AWriteTakesTheBytesOfAReadThatEnds) {
 }
 
 TEST(PlanLayout, ThePageSizeFollowsFromTheLargestSegment) {
-  const RandomPrograms programs(first_seed);
+  const RandomPrograms programs(layout_seed);
   const Layout layout = lay_out(programs.programs(), programs.state(), 0);
   EXPECT_EQ(layout.page_bytes & (layout.page_bytes - 1), 0);
   EXPECT_GE(layout.page_bytes, 4096);

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t first_seed = 7000;
+constexpr std::uint64_t planner_seed = 7000;
 
 std::set<BundleId> bundles_of(const Plan& plan, const Boundary& boundary) {
   std::set<BundleId> bundles;
@@ -47,7 +47,7 @@ std::int64_t largest_state_bundle_pages(const Layout& layout) {
 
 template <typename Visit>
 void for_each_step_plan(const Visit& visit) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+  for (std::uint64_t seed = planner_seed; seed < planner_seed + 40; ++seed) {
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
     for (const std::int64_t pages : page_counts(smallest_pages(layout), in_memory_pages(layout, 0))) {
@@ -59,7 +59,7 @@ void for_each_step_plan(const Visit& visit) {
 }
 
 TEST(PlanPlanner, NothingMovesWhereEverythingFits) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 100; ++seed) {
+  for (std::uint64_t seed = planner_seed; seed < planner_seed + 100; ++seed) {
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
     const std::int64_t pages = std::max(in_memory_pages(layout, 0), in_memory_pages(layout, 1));
@@ -77,7 +77,7 @@ TEST(PlanPlanner, NothingMovesWhereEverythingFits) {
 
 TEST(PlanPlanner, SomethingMovesInTheSmallestBudget) {
   int moving = 0;
-  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+  for (std::uint64_t seed = planner_seed; seed < planner_seed + 40; ++seed) {
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
     const std::int64_t smallest = smallest_pages(layout);
@@ -91,7 +91,7 @@ TEST(PlanPlanner, SomethingMovesInTheSmallestBudget) {
 }
 
 TEST(PlanPlanner, FewerPagesThanALargestSegmentAreABrokenInvariant) {
-  const RandomPrograms programs(first_seed);
+  const RandomPrograms programs(planner_seed);
   const Layout layout = programs.layout();
   std::int64_t largest = 0;
   for (const auto& uses : layout.programs[0].uses) {
@@ -151,7 +151,7 @@ TEST(PlanPlanner, HoldsExactlyTheResidentsItIsGiven) {
 }
 
 TEST(PlanPlanner, IsAFunctionOfWhatItIsGiven) {
-  const RandomPrograms programs(first_seed);
+  const RandomPrograms programs(planner_seed);
   const Layout layout = programs.layout();
   const std::int64_t pages = smallest_pages(layout) + 3;
   EXPECT_EQ(dump(make_plan(layout, 0, pages, {}), layout, programs.step()),
@@ -161,7 +161,7 @@ TEST(PlanPlanner, IsAFunctionOfWhatItIsGiven) {
 TEST(PlanPlanner, ACommitWritesWhatAStepLeavesInMemoryAndNextToNothingElse) {
   std::int64_t plain_bytes = 0;  // with what the boundary holds dirty
   std::int64_t committing_bytes = 0;
-  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+  for (std::uint64_t seed = planner_seed; seed < planner_seed + 40; ++seed) {
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
     const Plan plain = make_plan(layout, 0, smallest_pages(layout), {});
@@ -182,7 +182,7 @@ TEST(PlanPlanner, ACommitWritesWhatAStepLeavesInMemoryAndNextToNothingElse) {
 
 TEST(PlanPlanner, PinnedStateNeverMovesWhereThereIsRoomForIt) {
   std::int64_t moved = 0;  // of the same state, when it is not pinned
-  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+  for (std::uint64_t seed = planner_seed; seed < planner_seed + 40; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
@@ -209,7 +209,7 @@ TEST(PlanPlanner, PinnedStateNeverMovesWhereThereIsRoomForIt) {
 }
 
 TEST(PlanPlanner, ACommitWritesEachChangedBundleOnceWhereEverythingFits) {
-  const RandomPrograms programs(first_seed);
+  const RandomPrograms programs(planner_seed);
   const Layout layout = programs.layout();
   const Plan plan = make_plan(layout, 0, in_memory_pages(layout, 0), {.commits = true});
   std::set<BundleId> changed;

@@ -9,13 +9,13 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t first_seed = 7300;
+constexpr std::uint64_t policy_seed = 7300;
 constexpr std::array all_policies = {Policy::automatic, Policy::everything_on_disk, Policy::lru, Policy::lifetime};
 
 // Visits plans of random Programs under every policy, from the smallest size to where everything fits.
 template <typename Visit>
-void for_each_plan(const Visit& visit) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 25; ++seed) {
+void for_each_policy_and_plan(const Visit& visit) {
+  for (std::uint64_t seed = policy_seed; seed < policy_seed + 25; ++seed) {
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
     for (const std::int64_t pages : page_counts(smallest_pages(layout), in_memory_pages(layout, 0))) {
@@ -31,14 +31,14 @@ void for_each_plan(const Visit& visit) {
 }
 
 TEST(PlanPolicy, PlansOfAllPoliciesHold) {
-  for_each_plan([](const RandomPrograms& programs, const Layout& layout, const Plan& plan, Policy) {
+  for_each_policy_and_plan([](const RandomPrograms& programs, const Layout& layout, const Plan& plan, Policy) {
     EXPECT_EQ(verify(plan, layout, programs.step()), "");
     EXPECT_EQ(verify_follows(plan, plan, layout), "");
   });
 }
 
 TEST(PlanPolicy, EverythingOnDiskKeepsNoStateThatIsNotNeededSoon) {
-  for_each_plan([](const RandomPrograms&, const Layout& layout, const Plan& plan, Policy policy) {
+  for_each_policy_and_plan([](const RandomPrograms&, const Layout& layout, const Plan& plan, Policy policy) {
     if (policy != Policy::everything_on_disk) return;
     const Uses uses(layout, 0);
     for (const StayId stay : plan.exit.stays) {
@@ -52,7 +52,7 @@ TEST(PlanPolicy, EverythingOnDiskKeepsNoStateThatIsNotNeededSoon) {
 
 // Where each run of an op comes in the compute lane, and where reads begin that wait for nothing but their pages.
 TEST(PlanPolicy, LruReadsOnlyWhenComputingHasComeThere) {
-  for_each_plan([](const RandomPrograms&, const Layout&, const Plan& plan, Policy policy) {
+  for_each_policy_and_plan([](const RandomPrograms&, const Layout&, const Plan& plan, Policy policy) {
     if (policy != Policy::lru) return;
     InstrId newest_run = InstrId::none;
     for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
@@ -68,7 +68,7 @@ TEST(PlanPolicy, LruReadsOnlyWhenComputingHasComeThere) {
 TEST(PlanPolicy, LruMovesMoreThanTheFarthestFirst) {
   std::int64_t automatic = 0;
   std::int64_t lru = 0;
-  for_each_plan([&](const RandomPrograms&, const Layout&, const Plan& plan, Policy policy) {
+  for_each_policy_and_plan([&](const RandomPrograms&, const Layout&, const Plan& plan, Policy policy) {
     const std::int64_t bytes = plan.traffic.read_bytes + plan.traffic.write_bytes;
     if (policy == Policy::automatic) automatic += bytes;
     if (policy == Policy::lru) lru += bytes;
@@ -77,7 +77,7 @@ TEST(PlanPolicy, LruMovesMoreThanTheFarthestFirst) {
 }
 
 TEST(PlanPolicy, LifetimeMovesNothingWhereEverythingFits) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 25; ++seed) {
+  for (std::uint64_t seed = policy_seed; seed < policy_seed + 25; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();

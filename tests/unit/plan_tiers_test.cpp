@@ -9,11 +9,11 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t first_seed = 4100;
+constexpr std::uint64_t tiers_seed = 4100;
 
 template <typename Visit>
-void for_each_plan(const Visit& visit) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 30; ++seed) {
+void for_each_budgets_and_plan(const Visit& visit) {
+  for (std::uint64_t seed = tiers_seed; seed < tiers_seed + 30; ++seed) {
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
     const std::int64_t most = in_memory_pages(layout, 0);
@@ -36,7 +36,7 @@ std::int64_t moved_bytes(const Plan& plan, const Layout& layout, LaneId lane) {
 }
 
 TEST(PlanTiers, OpsAndCopiesAreThoseOfThePlanOfTheDeviceAlone) {
-  for_each_plan([](const Layout& layout, const TierPages& pages, const Plan& plan) {
+  for_each_budgets_and_plan([](const Layout& layout, const TierPages& pages, const Plan& plan) {
     const Plan alone = make_plan(layout, 0, pages.device, {});
     EXPECT_EQ(plan.lanes[0].size(), alone.lanes[0].size());
     EXPECT_EQ(plan.lanes[static_cast<std::size_t>(LaneId::up)].size(), alone.lanes[1].size());
@@ -48,7 +48,7 @@ TEST(PlanTiers, OpsAndCopiesAreThoseOfThePlanOfTheDeviceAlone) {
 }
 
 TEST(PlanTiers, TrafficIsTheSumOfTheMovesOfEachLane) {
-  for_each_plan([](const Layout& layout, const TierPages& pages, const Plan& plan) {
+  for_each_budgets_and_plan([](const Layout& layout, const TierPages& pages, const Plan& plan) {
     EXPECT_EQ(plan.traffic.read_bytes, moved_bytes(plan, layout, LaneId::read));
     EXPECT_EQ(plan.traffic.write_bytes, moved_bytes(plan, layout, LaneId::write));
     EXPECT_EQ(plan.up_bytes, moved_bytes(plan, layout, LaneId::up));
@@ -61,7 +61,7 @@ TEST(PlanTiers, TrafficIsTheSumOfTheMovesOfEachLane) {
 
 TEST(PlanTiers, NothingTouchesTheDiskWhereTheHostHasPagesEnough) {
   int copying = 0;
-  for_each_plan([&](const Layout& layout, const TierPages& pages, const Plan& plan) {
+  for_each_budgets_and_plan([&](const Layout& layout, const TierPages& pages, const Plan& plan) {
     if (pages.host < 2 * in_memory_pages(layout, 0)) return;
     EXPECT_EQ(plan.traffic.read_bytes + plan.traffic.write_bytes, 0);
     EXPECT_EQ(disk_slots_for(layout, std::vector{plan}), 0);
@@ -72,7 +72,7 @@ TEST(PlanTiers, NothingTouchesTheDiskWhereTheHostHasPagesEnough) {
 
 TEST(PlanTiers, TheDiskIsUsedInTheSmallestHost) {
   int spilling = 0;
-  for_each_plan([&](const Layout& layout, const TierPages& pages, const Plan& plan) {
+  for_each_budgets_and_plan([&](const Layout& layout, const TierPages& pages, const Plan& plan) {
     if (pages.host > smallest_host_pages(layout) || pages.device > smallest_pages(layout)) return;
     spilling += plan.traffic.read_bytes > 0 && disk_slots_for(layout, std::vector{plan}) > 0 ? 1 : 0;
   });
@@ -80,7 +80,7 @@ TEST(PlanTiers, TheDiskIsUsedInTheSmallestHost) {
 }
 
 TEST(PlanTiers, NothingMovesWhereTheDeviceHoldsAll) {
-  const RandomPrograms programs(first_seed);
+  const RandomPrograms programs(tiers_seed);
   const Layout layout = programs.layout();
   const Plan plan = make_tiered_plan(layout, 0, {in_memory_pages(layout, 0), smallest_host_pages(layout)}, {});
   EXPECT_EQ(plan.lanes[0].size(), plan.instrs.size());
@@ -90,7 +90,7 @@ TEST(PlanTiers, NothingMovesWhereTheDeviceHoldsAll) {
 // Updates on the host, all of them.
 template <typename Visit>
 void for_each_plan_that_updates_below(const Visit& visit) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 30; ++seed) {
+  for (std::uint64_t seed = tiers_seed; seed < tiers_seed + 30; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RandomPrograms programs(seed, true);
     const Layout layout = programs.layout();

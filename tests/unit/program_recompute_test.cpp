@@ -4,29 +4,18 @@
 #include <map>
 #include <set>
 
+#include "made_ops.h"
 #include "program/recompute.h"
 #include "program/record.h"
 
 namespace spillway {
 namespace {
 
-std::vector<ValueType> like_first(const Attrs&, std::span<const ValueType> reads) { return {reads[0]}; }
-std::vector<ValueType> like_second(const Attrs&, std::span<const ValueType> reads) { return {reads[1]}; }
-
-OpSpec spec(std::string_view name, std::vector<ValueType> (*infer)(const Attrs&, std::span<const ValueType>),
-            void (*gradient)(Gradient&) = nullptr) {
-  OpSpec made;
-  made.name = name;
-  made.infer = infer;
-  made.gradient = gradient;
-  return made;
-}
-
-const OpSpec sum_gradients_spec = spec("sum_gradients", like_first);
-const OpSpec norm_dx_spec = spec("norm_dx", like_first);           // of x, y, dy
-const OpSpec activate_dx_spec = spec("activate_dx", like_first);   // of x, dy
-const OpSpec multiply_dx_spec = spec("multiply_dx", like_first);   // of dy, w
-const OpSpec multiply_dw_spec = spec("multiply_dw", like_second);  // of x, w, dy, accumulator
+const OpSpec sum_gradients_spec = made_op("sum_gradients", like_first);
+const OpSpec norm_dx_spec = made_op("norm_dx", like_first);           // of x, y, dy
+const OpSpec activate_dx_spec = made_op("activate_dx", like_first);   // of x, dy
+const OpSpec multiply_dx_spec = made_op("multiply_dx", like_first);   // of dy, w
+const OpSpec multiply_dw_spec = made_op("multiply_dw", like_second);  // of x, w, dy, accumulator
 
 void differentiate_norm(Gradient& g) {
   g.add(0, g.recorder().record1(norm_dx_spec, {}, {g.read(0), g.write(0), g.of_write(0)}));
@@ -45,16 +34,15 @@ void differentiate_add(Gradient& g) {
   }
 }
 
-const OpSpec norm_spec = spec("norm", like_first, differentiate_norm);
-const OpSpec activate_spec = spec("activate", like_first, differentiate_activate);
-const OpSpec add_spec = spec("add", like_first, differentiate_add);
+const OpSpec norm_spec = made_op("norm", like_first, differentiate_norm);
+const OpSpec activate_spec = made_op("activate", like_first, differentiate_activate);
+const OpSpec add_spec = made_op("add", like_first, differentiate_add);
 const OpSpec multiply_spec = [] {
-  OpSpec made = spec("multiply", like_first, differentiate_multiply);
+  OpSpec made = made_op("multiply", like_first, differentiate_multiply);
   made.multiplies = true;
   return made;
 }();
 
-constexpr ValueType activation{DType::f32, 4, 8};
 constexpr int layers = 3;
 constexpr int micro_batches = 2;
 

@@ -5,27 +5,16 @@
 #include <map>
 #include <set>
 
+#include "made_ops.h"
 #include "program/record.h"
 
 namespace spillway {
 namespace {
 
-std::vector<ValueType> like_first(const Attrs&, std::span<const ValueType> reads) { return {reads[0]}; }
-std::vector<ValueType> like_second(const Attrs&, std::span<const ValueType> reads) { return {reads[1]}; }
-
-OpSpec spec(std::string_view name, std::vector<ValueType> (*infer)(const Attrs&, std::span<const ValueType>),
-            void (*gradient)(Gradient&) = nullptr) {
-  OpSpec made;
-  made.name = name;
-  made.infer = infer;
-  made.gradient = gradient;
-  return made;
-}
-
-const OpSpec sum_spec = spec("sum", like_first);
-const OpSpec input_gradient_spec = spec("input_gradient", like_first);     // of y, w
-const OpSpec weight_gradient_spec = spec("weight_gradient", like_second);  // of y, w, accumulator
-const OpSpec mix_gradient_spec = spec("mix_gradient", like_first);
+const OpSpec sum_spec = made_op("sum", like_first);
+const OpSpec input_gradient_spec = made_op("input_gradient", like_first);     // of y, w
+const OpSpec weight_gradient_spec = made_op("weight_gradient", like_second);  // of y, w, accumulator
+const OpSpec mix_gradient_spec = made_op("mix_gradient", like_first);
 
 void differentiate_apply(Gradient& g) {
   const Operand of_y = g.of_write(0);
@@ -42,10 +31,8 @@ void differentiate_mix(Gradient& g) {
   }
 }
 
-const OpSpec apply_spec = spec("apply", like_first, differentiate_apply);
-const OpSpec mix_spec = spec("mix", like_first, differentiate_mix);
-
-constexpr ValueType activation{DType::f32, 4, 8};
+const OpSpec apply_spec = made_op("apply", like_first, differentiate_apply);
+const OpSpec mix_spec = made_op("mix", like_first, differentiate_mix);
 
 class Record : public testing::Test {
  protected:

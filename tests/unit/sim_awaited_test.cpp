@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t first_seed = 7300;
+constexpr std::uint64_t awaited_seed = 7300;
 
 StepRates rates_for(const Program& program, double bytes_per_second) {
   StepRates rates;
@@ -20,7 +20,7 @@ StepRates rates_for(const Program& program, double bytes_per_second) {
 
 TEST(SimAwaited, IsStateThatWasWaitedForAndFits) {
   std::int64_t chosen_in_all = 0;
-  for (std::uint64_t seed = first_seed; seed < first_seed + 30; ++seed) {
+  for (std::uint64_t seed = awaited_seed; seed < awaited_seed + 30; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();

@@ -10,12 +10,12 @@
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t first_seed = 4100;
+constexpr std::uint64_t simulate_seed = 4100;
 
 // Visits plans of random Programs at their smallest size, with rates at which computing and disk take about as long.
 template <typename Visit>
 void for_each_plan(const Visit& visit) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 60; ++seed) {
+  for (std::uint64_t seed = simulate_seed; seed < simulate_seed + 60; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
@@ -185,7 +185,7 @@ TEST(Simulate, RunsThatFollowEachOtherSettleAndNoneIsShorterThanItsOps) {
 // Plans with a device at its smallest size, in host pages enough, with ops and disk that take no time.
 template <typename Visit>
 void for_each_tiered_plan(const Visit& visit) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+  for (std::uint64_t seed = simulate_seed; seed < simulate_seed + 40; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const RandomPrograms programs(seed);
     const Layout layout = programs.layout();
