@@ -6,6 +6,7 @@
 #include "same_bits.h"
 #include "session/run_control.h"
 #include "stop_after.h"
+#include "under_sanitizer.h"
 
 namespace spillway {
 namespace {
@@ -57,7 +58,7 @@ class OnADevice : public SameBits, public testing::Test {
   }
 
   void expect_same_over_host_budgets(const Outcome& expected) {
-    for (const double share : {0.0, 0.4, 1.0}) {
+    for (const double share : cases(std::vector{0.0, 0.4, 1.0})) {
       TrainOptions options = with_device(share);
       const PlanReport report = run_plan(options);
       ASSERT_TRUE(report.fits) << report.advice;
@@ -96,7 +97,7 @@ TEST_F(OnADevice, TheSameBitsHoweverAClipIsDoneAndWhateverGivesWay) {
   options_.dtype = "bf16";
   const Outcome expected = run(options_);
   for (const std::string clip : {"after", "deferred"}) {
-    for (const std::string policy : {"auto", "everything-on-disk", "lru", "lifetime"}) {
+    for (const std::string policy : cases(std::vector{"auto", "lru", "everything-on-disk", "lifetime"})) {
       TrainOptions options = with_device(0.2);
       options.clip_mode = clip;
       options.policy = policy;
@@ -112,7 +113,7 @@ TEST_F(OnADevice, TheSameBitsWhereverUpdatesRun) {
   options_.max_grad_norm = 0.5;
   options_.dtype = "bf16";
   const Outcome expected = run(options_);
-  for (const std::string update_on : {"cpu", "2", "1.4"}) {
+  for (const std::string update_on : cases(std::vector{"cpu", "1.4", "2"})) {
     for (const std::string clip : {"after", "deferred"}) {
       for (const double share : {0.0, 0.3}) {
         TrainOptions options = with_device(share);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "same_bits.h"
+#include "under_sanitizer.h"
 
 namespace spillway {
 namespace {
@@ -61,7 +62,7 @@ TEST_P(EachSameBits, WhateverTheBudgetTheThreadsAndTheTiming) {
   in_memory.save_steps = -1;  // commits move what nothing else does
   const Outcome expected = run(in_memory);
   EXPECT_EQ(disk_bytes_, 0) << "in memory nothing moves";
-  for (const std::int64_t threads : {1, 2, 3}) {
+  for (const int threads : cases(std::vector{2, 1, 3})) {
     TrainOptions options = options_;
     options.threads = threads;
     options.delay_seed = 100 + threads;
@@ -78,9 +79,9 @@ TEST_P(EachSameBits, WhateverTheBudgetTheThreadsAndTheTiming) {
 TEST_P(EachSameBits, WhateverIsRecomputedAndInWhicheverOrder) {
   const Outcome expected = run(options_);
   std::vector<std::pair<std::string, std::string>> ways = {
-      {"layer", "cheap"}, {"layer", "attention"}, {"layer", "block"}, {"layer", "block:2"}};
-  if (GetParam().accumulation > 1) ways.insert(ways.end(), {{"micro-batch", "none"}, {"micro-batch", "block"}});
-  for (const auto& [order, recompute] : ways) {
+      {"layer", "block"}, {"layer", "attention"}, {"layer", "cheap"}, {"layer", "block:2"}};
+  if (GetParam().accumulation > 1) ways.insert(ways.begin(), {{"micro-batch", "none"}, {"micro-batch", "block"}});
+  for (const auto& [order, recompute] : cases(ways)) {
     TrainOptions options = options_;
     options.order = order;
     options.recompute = recompute;
@@ -94,7 +95,7 @@ TEST_P(EachSameBits, WhateverIsRecomputedAndInWhicheverOrder) {
 
 TEST_P(EachSameBits, WhateverThePolicy) {
   const Outcome expected = run(options_);
-  for (const std::string policy : {"everything-on-disk", "lru", "lifetime", "farthest"}) {
+  for (const std::string policy : cases(std::vector{"lru", "everything-on-disk", "lifetime", "farthest"})) {
     TrainOptions options = options_;
     options.policy = policy;
     options.delay_seed = 11;

@@ -14,6 +14,7 @@
 #include "device/memory_info.h"
 #include "golden/model_folder.h"
 #include "scratch_folder.h"
+#include "under_sanitizer.h"
 
 namespace spillway {
 namespace {
@@ -223,7 +224,8 @@ TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudgetWhileItExports) {
 
 TEST_P(FaultMemory, PlanSaysFitsForExactlyTheBudgetsAtWhichTrainRuns) {
   const std::int64_t smallest = budgets().front();
-  for (const std::int64_t budget : {smallest / 4, smallest - 1 * mib, smallest, smallest + 1 * mib, smallest * 2}) {
+  for (const std::int64_t budget :
+       cases(std::vector{smallest - 1 * mib, smallest, smallest + 1 * mib, smallest * 2, smallest / 4})) {
     const nlohmann::json report = plan(budget);
     const Ended ended = run(arguments("train", budget));
     EXPECT_EQ(report["fits"].get<bool>(), ended.exit_code == 0) << format_bytes(budget) << "\n" << ended.err;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "random_plans.h"
+#include "under_sanitizer.h"
 
 namespace spillway {
 namespace {
@@ -13,7 +14,7 @@ bool commits_of(const Plan& plan) {
 }
 
 TEST(PlanStream, PlansFollowEachOtherWithNoBarrierBetween) {
-  for (std::uint64_t seed = first_seed + 500; seed < first_seed + 506; ++seed) {
+  for (std::uint64_t seed = first_seed + 500; seed < first_seed + 500 + cases(6); ++seed) {
     const Plan* step = nullptr;
     Plan kept;
     for_each_plan(seed, [&](const Planned& planned) {
@@ -45,7 +46,7 @@ TEST(PlanStream, PlansFollowEachOtherWithNoBarrierBetween) {
 }
 
 TEST(PlanStream, PlansWithADeviceFollowEachOtherWithNoBarrierBetween) {
-  for (std::uint64_t seed = first_seed + 600; seed < first_seed + 606; ++seed) {
+  for (std::uint64_t seed = first_seed + 600; seed < first_seed + 600 + cases(6); ++seed) {
     for_each_tiered_plan(seed, [&](const Planned& planned) {
       const TierPages pages{planned.plan.device_pages, planned.plan.pages};
       const TierResidents boundary = tier_residents_of(planned.plan);
@@ -71,7 +72,7 @@ TEST(PlanStream, PlansWithADeviceFollowEachOtherWithNoBarrierBetween) {
 
 TEST(PlanStream, PlansThatUpdateOnTheHostFollowEachOtherWithNoBarrierBetween) {
   std::int64_t updates = 0;
-  for (std::uint64_t seed = first_seed + 700; seed < first_seed + 712; ++seed) {
+  for (std::uint64_t seed = first_seed + 700; seed < first_seed + 700 + cases(12); ++seed) {
     for_each_split_plan(seed, [&](const Planned& planned, const std::vector<bool>& below) {
       EXPECT_EQ(verify(planned, planned.plan), "");
       updates += std::ssize(planned.plan.lanes[static_cast<std::size_t>(LaneId::update)]);
@@ -125,7 +126,7 @@ void expect_dead_where_not_found(const Plan& owner, const Plan& plan, const Layo
 }
 
 TEST(PlanStream, StateThatNoCommitHoldsIsMadeUsedUpAndForgotten) {
-  for (std::uint64_t seed = first_seed + 800; seed < first_seed + 815; ++seed) {
+  for (std::uint64_t seed = first_seed + 800; seed < first_seed + 800 + cases(15); ++seed) {
     const RandomPrograms programs(seed, false, true);
     const Layout layout = programs.layout();
     const std::int64_t smallest = smallest_pages(layout);

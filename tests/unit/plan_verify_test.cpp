@@ -6,12 +6,13 @@
 #include <random>
 
 #include "random_plans.h"
+#include "under_sanitizer.h"
 
 namespace spillway {
 namespace {
 
 TEST(PlanVerify, AcceptsWhatThePlannerMakesAndEveryInterleavingOfItIsRight) {
-  for (std::uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + cases(40); ++seed) {
     for_each_plan_of_any_memory(seed, [&](const Planned& planned) {
       EXPECT_EQ(verify(planned, planned.plan), "");
       EXPECT_EQ(fault_of(planned, {&planned.plan}, 6, seed), "") << dump(planned.plan, planned.layout, planned.program);
@@ -99,9 +100,9 @@ std::optional<std::size_t> cause_of_wait(const Planned& planned, std::size_t i, 
 }
 
 TEST(PlanVerify, AWaitCanBeDroppedExactlyWhenItIsRedundant) {
-  int redundant = 0;
-  int needed = 0;
-  for (std::uint64_t seed = first_seed; seed < first_seed + 80; ++seed) {
+  std::uint64_t redundant = 0;
+  std::uint64_t needed = 0;
+  for (std::uint64_t seed = first_seed; seed < first_seed + cases(80); ++seed) {
     std::mt19937_64 random(seed);
     for_each_plan_of_any_memory(seed, [&](const Planned& planned) {
       for (std::size_t i = 0; i < planned.plan.instrs.size(); ++i) {
@@ -124,8 +125,8 @@ TEST(PlanVerify, AWaitCanBeDroppedExactlyWhenItIsRedundant) {
     });
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_GT(redundant, 50);
-  EXPECT_GT(needed, 500);
+  EXPECT_GT(redundant, cases(50));
+  EXPECT_GT(needed, cases(500));
 }
 
 }  // namespace

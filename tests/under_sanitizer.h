@@ -1,0 +1,26 @@
+// Under a sanitizer a run takes about eight times as long, and what it finds lies in kinds of cases more than in their
+// number: there some tests take a part of their cases, and in release all.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace spillway {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool under_sanitizer = true;
+#else
+inline constexpr bool under_sanitizer = false;
+#endif
+
+// Of so many random cases: under a sanitizer a fourth.
+constexpr std::uint64_t cases(std::uint64_t all) { return under_sanitizer ? (all + 3) / 4 : all; }
+
+// Of these: under a sanitizer the first half, at least one.
+template <typename T>
+std::vector<T> cases(std::vector<T> all) {
+  if (under_sanitizer) all.resize((all.size() + 1) / 2);
+  return all;
+}
+
+}  // namespace spillway
