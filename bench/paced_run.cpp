@@ -30,6 +30,9 @@ T receive(int from) {
   return value;
 }
 
+// Of all runs of this process.
+std::vector<int> parents_ends;
+
 // In the process of the run.
 class Turns : public TrainObserver {
  public:
@@ -63,8 +66,11 @@ class Turns : public TrainObserver {
     status = 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
+  } catch (...) {
+    std::fprintf(stderr, "a run ended by something else than an error\n");
   }
-  std::filesystem::remove_all(options.output_dir);
+  std::error_code ignored;
+  std::filesystem::remove_all(options.output_dir, ignored);
   _exit(status);
 }
 
@@ -73,10 +79,12 @@ class Turns : public TrainObserver {
 PacedRun::PacedRun(TrainOptions options) : options_(std::move(options)), left_(options_.max_steps) {
   std::array<int, 2> down{}, up{};
   if (pipe2(down.data(), O_CLOEXEC) != 0 || pipe2(up.data(), O_CLOEXEC) != 0) throw DeviceError("no pipes");
+  signal(SIGPIPE, SIG_IGN);  // a run or a parent that is gone is an error of the one that writes
   std::fflush(stdout);
   child_ = fork();
   if (child_ < 0) throw DeviceError("no process for a run");
   if (child_ == 0) {
+    for (const int ours : parents_ends) close(ours);  // of the runs before, which end when this process does
     close(down[1]);
     close(up[0]);
     run_in_child(options_, down[0], up[1]);
@@ -85,6 +93,7 @@ PacedRun::PacedRun(TrainOptions options) : options_(std::move(options)), left_(o
   close(up[1]);
   to_child_ = down[1];
   from_child_ = up[0];
+  parents_ends.insert(parents_ends.end(), {to_child_, from_child_});
 }
 
 PacedRun::PacedRun(PacedRun&& other) noexcept
@@ -107,6 +116,7 @@ PacedRun::~PacedRun() {
 void PacedRun::set_memory_bytes(std::int64_t bytes) { send(to_child_, bytes); }
 
 std::vector<PacedStep> PacedRun::turn(std::int64_t steps) {
+  SPILLWAY_CHECK(steps > 0 && steps <= left_, "a turn of {} steps, {} left", steps, left_);
   send(to_child_, steps);
   std::vector<PacedStep> made;
   for (; steps > 0; --steps, --left_) made.push_back(receive<PacedStep>(from_child_));

@@ -19,7 +19,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "limits.h"
+#include "machine_limits.h"
 #include "measured_steps.h"
 #include "program/spec.h"
 #include "session/known_machine.h"

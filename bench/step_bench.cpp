@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "limits.h"
+#include "machine_limits.h"
 #include "training_runs.h"
 
 namespace spillway::bench {

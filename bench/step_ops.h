@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "executor/kernel_table.h"
-#include "limits.h"
+#include "machine_limits.h"
 #include "model/programs.h"
 
 namespace spillway::bench {

@@ -11,6 +11,7 @@
 // compared with training in memory without clipping.
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -20,7 +21,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "device/memory_info.h"
-#include "limits.h"
+#include "machine_limits.h"
 #include "paced_run.h"
 #include "session/options.h"
 #include "training_runs.h"
@@ -115,7 +116,11 @@ int bench(const Settings& settings) {
   const std::filesystem::path dir = settings.text("dir", "bench-data");
   const std::string preset = settings.text("preset", "gpt2-124m");
   TrainOptions options = random_training(settings, dir, preset);
-  options.max_steps = settings.integer("warm_up", 2) + settings.integer("rounds", 5) * settings.integer("steps", 3);
+  const std::int64_t warm_up = settings.integer("warm_up", 2);
+  const std::int64_t rounds = settings.integer("rounds", 5);
+  const std::int64_t steps = settings.integer("steps", 3);
+  if (std::min({warm_up, rounds, steps}) < 1) throw UserError("warm_up, rounds and steps are 1 or more");
+  options.max_steps = warm_up + rounds * steps;
   std::vector<Tried> all = tried_of(settings, options);
   const PlanReport plan = run_plan(options, true);  // measures what runs choose their plans by, once for this program
   give_memory(all, plan.in_memory_bytes);
@@ -123,14 +128,14 @@ int bench(const Settings& settings) {
   std::printf("%s, %.0f tokens a step, %s; in memory from %s, smallest %s\n", preset.c_str(), tokens,
               plan.dtype.c_str(), format_bytes(plan.in_memory_bytes).c_str(),
               format_bytes(plan.min_memory_bytes).c_str());
-  warm_up_all(all, settings.integer("warm_up", 2));
+  warm_up_all(all, warm_up);
   std::vector<double> matrix_rates;
-  for (std::int64_t round = 0; round < settings.integer("rounds", 5); ++round) {
+  for (std::int64_t round = 0; round < rounds; ++round) {
     const Limits limits = limits_of(dir);
     std::printf("round %ld: matrix %.3g, product %.3g FLOP/s; memory %.3g, disk %.3g B/s\n", static_cast<long>(round),
                 limits.matrix, limits.product, limits.memory, limits.disk);
     matrix_rates.push_back(limits.matrix);
-    for (Tried& tried : all) take_turn(tried, all.front(), settings.integer("steps", 3), limits, tokens);
+    for (Tried& tried : all) take_turn(tried, all.front(), steps, limits, tokens);
   }
   const double wide = median(all.front().rates);
   std::printf("medians: in memory %.1f tokens/s, %.0f%% of the matrix rate by 6 x parameters\n", wide,
@@ -146,4 +151,11 @@ int bench(const Settings& settings) {
 }  // namespace
 }  // namespace spillway::bench
 
-int main(int argc, char** argv) { return spillway::bench::bench(spillway::bench::Settings(argc, argv)); }
+int main(int argc, char** argv) {
+  try {
+    return spillway::bench::bench(spillway::bench::Settings(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,5 +1,5 @@
 // Under a sanitizer a run takes about eight times as long, and what it finds lies in kinds of cases more than in their
-// number: there some tests take a part of their cases, and in release all.
+// number: there tests with many random cases, budgets or combinations take a part of them, and in release all.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ struct AttentionSize {
   std::int64_t tokens() const { return sequences * shape.sequence_length; }
 };
 
-// Few tokens, ragged and whole blocks, prime head attention_sizes, grouped heads, one key/value head.
+// Few tokens, ragged and whole blocks, prime head sizes, grouped heads, one key/value head.
 const std::vector<AttentionSize> attention_sizes = {{2, {5, 2, 1, 7}},    {1, {16, 2, 2, 16}},  {3, {33, 4, 2, 13}},
                                                     {1, {128, 2, 2, 64}}, {2, {129, 3, 1, 16}}, {1, {300, 4, 2, 32}},
                                                     {2, {256, 2, 2, 20}}, {1, {150, 2, 1, 128}}};
