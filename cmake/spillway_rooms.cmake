@@ -1,8 +1,7 @@
-# The sources of a room compiled a dozen at a time: with sanitizers, reading headers and making the same
-# templates again is most of compiling. Names in unnamed namespaces are then those of the whole room; a room that is
-# APART has them by source. Off in release, so that a source that forgets an include does not compile there, and a name
-# that hides another is seen.
-option(SPILLWAY_UNITY "Compile the sources of a room together" OFF)
+# The sources of a room, compiled a dozen at a time: reading headers and making the same templates again is most of
+# compiling. Names in unnamed namespaces are then those of the whole room; a room that is APART has them by source.
+# That a source includes what it uses is seen with OFF, and by clang-tidy, which reads each by itself.
+option(SPILLWAY_UNITY "Compile the sources of a room together" ON)
 function(spillway_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${SPILLWAY_UNITY} UNITY_BUILD_BATCH_SIZE 12)
 endfunction()

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -34,7 +35,16 @@ def digest_of(paths):
 
 
 def commands_of(build):
-    return json.loads((build / "compile_commands.json").read_text())
+    """The commands, for each source by itself where several are compiled together."""
+    commands = []
+    for command in json.loads((build / "compile_commands.json").read_text()):
+        file = pathlib.Path(command["directory"], command["file"])
+        if file.parent.name != "Unity":
+            commands.append(command)
+            continue
+        for source in re.findall(r'^#include "([^"]+)"', file.read_text(), re.M):
+            commands.append({**command, "file": source, "command": command["command"].replace(str(file), source)})
+    return commands
 
 
 def sources_of(build):
@@ -61,6 +71,7 @@ def main():
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 240.0
     stamps = build / "tidy"
     stamps.mkdir(exist_ok=True)
+    (stamps / "compile_commands.json").write_text(json.dumps(commands_of(build)))
     shared = digest_of(sorted((ROOT / "src").rglob("*.h")) + [ROOT / ".clang-tidy"])
     deadline = time.monotonic() + seconds
     extra = gcc_headers()
@@ -72,7 +83,7 @@ def main():
             return "passed before", ""
         if time.monotonic() > deadline:
             return "left", ""
-        result = tidy(path, build, extra)
+        result = tidy(path, stamps, extra)
         if result.returncode != 0:
             return "failed", result.stdout + result.stderr
         stamp.write_text(digest)
