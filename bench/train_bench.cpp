@@ -1,8 +1,7 @@
 // tokens/s of training from random weights under several budgets and options against the same in memory, alternated in
 // one run, with the machine's own limits beside each round.
 //   train_bench [preset=gpt2-124m] [micro_batches=4] [tokens=1024] [settings=0.25,0.12] [rounds=5] [steps=3]
-//   [warm_up=2]
-//     [dtype=auto] [dir=bench-data]
+//     [warm_up=2] [dtype=auto] [dir=bench-data]
 // The runs are all loaded at once, which has to fit in the machine's memory, and take turns of `steps` steps, after
 // `warm_up` steps each that do not count. The first step of a turn does not count either, unless it is the only one
 // (paced_run.h says what that hides, which is little where a step is long).

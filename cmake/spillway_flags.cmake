@@ -20,7 +20,7 @@ target_compile_options(spillway_flags INTERFACE
   -Wall -Wextra -Wpedantic -Werror -Wconversion -Wnon-virtual-dtor -Wno-psabi
   -Wno-restrict  # false alarms of g++ 12 on std::string (GCC bug 105329)
   # Of the names of another source that is compiled together with this one nothing is to be said.
-  $<IF:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>,-Wshadow=local;-Wno-subobject-linkage,-Wshadow>
+  "$<IF:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>,-Wshadow=local;-Wno-subobject-linkage,-Wshadow>"
   -ffp-contract=off -fno-math-errno -fno-trapping-math)
 if(SPILLWAY_SANITIZE)
   target_compile_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer

@@ -25,9 +25,10 @@ std::vector<Finding> examine(const MachineFacts& facts);
 
 std::vector<Finding> examine_directory(const DirectoryFacts& directory);
 
-// What such hardware usually does at least; below this share of it something is wrong.
+// Of what is usual; below it something is wrong.
 inline constexpr double tolerated_share = 0.5;
 
+// What such hardware usually does at least.
 struct UsualDisk {
   double read_bytes_per_second = 0;
   double write_bytes_per_second = 0;

@@ -25,6 +25,7 @@ namespace spillway {
 namespace {
 
 namespace fs = std::filesystem;
+
 constexpr double processor_seconds = 2;
 constexpr double disk_seconds = 3;
 constexpr std::int64_t block_bytes = 2 * mib;
