@@ -58,12 +58,16 @@ SPILLWAY_INLINE f32x16 load(const bf16_t* from) {
 }
 SPILLWAY_INLINE void store(float* to, f32x16 value) { std::memcpy(to, &value, sizeof value); }
 // The rounding of round_bf16: to nearest, ties to even, NaN stays NaN.
-SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) {
+SPILLWAY_INLINE u32x16 bf16_bits(f32x16 value) {
   const u32x16 u = bits(value);
   const u32x16 rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
   const u32x16 quiet = (u >> 16) | 0x40U;
   const u32x16 nan = where_nan(u);
-  const u16x16 half = __builtin_convertvector((quiet & nan) | (rounded & ~nan), u16x16);
+  return (quiet & nan) | (rounded & ~nan);
+}
+SPILLWAY_INLINE f32x16 rounded_to_bf16(f32x16 value) { return from_bits(bf16_bits(value) << 16); }
+SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) {
+  const u16x16 half = __builtin_convertvector(bf16_bits(value), u16x16);
   std::memcpy(to, &half, sizeof half);
 }
 

@@ -112,9 +112,9 @@ class BlockProduct {
   }
   std::int64_t compiled_products() const { return library_ ? 1 : 0; }
 
-  void run(const void* a, const void* b, float* c, std::span<std::byte> scratch) const {
+  void run(const void* a, const void* b, float* c, Triangle triangle, std::span<std::byte> scratch) const {
     if (tiles_) {
-      tiles_->run(0, {.a = a, .b = b, .sum = accumulates_ ? c : nullptr, .c = c}, scratch);
+      tiles_->run(0, {.a = a, .b = b, .sum = accumulates_ ? c : nullptr, .c = c, .triangle = triangle}, scratch);
     } else {
       library_->run({.a = a, .b = b, .bias = nullptr, .c = c, .scratch = scratch_part(scratch, scratch_)});
     }
@@ -137,9 +137,13 @@ class BlockProducts {
   std::int64_t compiled_products() const { return inner_.compiled_products() + outer_.compiled_products(); }
 
   // c [block, block] = a·bᵀ, with a and b [block, d].
-  void inner(const T* a, const T* b, float* c, std::span<std::byte> scratch) const { inner_.run(a, b, c, scratch); }
+  void inner(const T* a, const T* b, float* c, Triangle triangle, std::span<std::byte> scratch) const {
+    inner_.run(a, b, c, triangle, scratch);
+  }
   // c [block, d] += a·b, with a [block, block] and b [block, d].
-  void outer(const T* a, const T* b, float* c, std::span<std::byte> scratch) const { outer_.run(a, b, c, scratch); }
+  void outer(const T* a, const T* b, float* c, Triangle triangle, std::span<std::byte> scratch) const {
+    outer_.run(a, b, c, triangle, scratch);
+  }
 
  private:
   static constexpr DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
@@ -210,7 +214,8 @@ class ForwardKernel : public Kernel {
     pack_block(grid_, grid_.head<const D>(args.reads, Grid::Part::q, sequence, head), query_block, q);
     std::fill(largest, largest + grid_.block, -std::numeric_limits<float>::infinity());
     for (std::int64_t j = 0; j <= query_block; ++j) {
-      products_.inner(q, part<T>(args, k_) + j * grid_.block_elements, scores(args, j), args.scratch);
+      const Triangle triangle = j == query_block ? Triangle::c_up_to_row : Triangle::none;
+      products_.inner(q, part<T>(args, k_) + j * grid_.block_elements, scores(args, j), triangle, args.scratch);
       attention_kernels<T>().find_largest(softmax_block(query_block, j), scores(args, j), largest);
     }
   }
@@ -224,7 +229,8 @@ class ForwardKernel : public Kernel {
     for (std::int64_t j = 0; j <= query_block; ++j) {
       attention_kernels<T>().exponentials(softmax_block(query_block, j), round_terms, scores(args, j),
                                           part<float>(args, largest_), terms, sums);
-      products_.outer(terms, part<T>(args, v_) + j * grid_.block_elements, o, args.scratch);
+      const Triangle triangle = j == query_block ? Triangle::a_up_to_row : Triangle::none;
+      products_.outer(terms, part<T>(args, v_) + j * grid_.block_elements, o, triangle, args.scratch);
     }
   }
 
@@ -339,15 +345,19 @@ class GradientKernel : public Kernel {
     T* const d_o = part<T>(args, d_o_);
     T* const p = part<T>(args, p_);
     T* const ds = part<T>(args, ds_);
-    products_.inner(part<T>(args, k_) + at, q, part<float>(args, scores_), scratch);
-    products_.inner(part<T>(args, v_) + at, d_o, part<float>(args, dp_), scratch);
-    attention_kernels<T>().gradient({.size = grid_.block, .diagonal = i == j, .scale = grid_.scale}, round_terms,
+    const bool diagonal = i == j;
+    const Triangle of_scores = diagonal ? Triangle::c_from_row : Triangle::none;
+    const Triangle of_keys = diagonal ? Triangle::a_from_row : Triangle::none;
+    const Triangle of_queries = diagonal ? Triangle::a_up_to_row : Triangle::none;
+    products_.inner(part<T>(args, k_) + at, q, part<float>(args, scores_), of_scores, scratch);
+    products_.inner(part<T>(args, v_) + at, d_o, part<float>(args, dp_), of_scores, scratch);
+    attention_kernels<T>().gradient({.size = grid_.block, .diagonal = diagonal, .scale = grid_.scale}, round_terms,
                                     part<float>(args, scores_), part<float>(args, dp_), part<float>(args, lse_),
                                     part<float>(args, delta_), p, ds);
-    products_.outer(p, d_o, part<float>(args, dv_) + at, scratch);
-    products_.outer(ds, q, part<float>(args, dk_) + at, scratch);
+    products_.outer(p, d_o, part<float>(args, dv_) + at, of_keys, scratch);
+    products_.outer(ds, q, part<float>(args, dk_) + at, of_keys, scratch);
     transpose(ds, p);
-    products_.outer(p, part<T>(args, k_) + at, part<float>(args, dq_), scratch);
+    products_.outer(p, part<T>(args, k_) + at, part<float>(args, dq_), of_queries, scratch);
   }
 
   void transpose(const T* from, T* to) const {

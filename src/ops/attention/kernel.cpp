@@ -12,13 +12,7 @@ SPILLWAY_INLINE f32x16 up_to(std::int64_t first_column, std::int64_t last, f32x1
 }
 
 SPILLWAY_INLINE void store_term(float* to, f32x16 value, bool round_terms) {
-  if (!round_terms) {
-    store(to, value);
-    return;
-  }
-  bf16_t rounded[lanes];
-  store(rounded, value);
-  store(to, load(rounded));
+  store(to, round_terms ? rounded_to_bf16(value) : value);
 }
 SPILLWAY_INLINE void store_term(bf16_t* to, f32x16 value, bool) { store(to, value); }
 

@@ -211,15 +211,16 @@ bool matmul_has_bf16() {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
 
-bool matmul_prefers_tiles(DType in) {
+bool matmul_prefers_tiles() {
+  engine();
   static const bool off = tiles_given() == "off";
   if (off || !has_avx512()) return false;
-  const bool has_amx = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
-  return !has_amx && (in == DType::f32 || matmul_has_bf16());
+  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) != dnnl_cpu_isa_avx512_core_amx;
 }
 
 Bf16Product matmul_bf16_product() {
   static const Bf16Product product = [] {
+    if (!matmul_has_bf16()) return Bf16Product::widened;
     if (tiles_given() == "pairs") return Bf16Product::pairs;
     __builtin_cpu_init();
     const bool widens = tiles_given() == "widened" || __builtin_cpu_is("intel") != 0;
@@ -238,8 +239,8 @@ std::string matmul_numeric_key() {
   for (const MatmulShape& shape : samples) {
     key += fmt::format(" {} {}", name_of(shape.in), describe_primitive(shape).impl_info_str());
   }
-  if (matmul_prefers_tiles(DType::f32)) key += " tiles 8x48 6x64";
-  if (matmul_prefers_tiles(DType::bf16) && matmul_bf16_product() == Bf16Product::widened) key += " widened";
+  if (matmul_prefers_tiles()) key += " tiles 8x48 6x64";
+  if (matmul_prefers_tiles() && matmul_bf16_product() == Bf16Product::widened) key += " widened";
   key += " panels";
   for (const std::int64_t rows : {1, 1024, 4096}) key += fmt::format(" {}", matmul_panel_rows(rows));
   return key;

@@ -10,52 +10,56 @@
 namespace spillway {
 namespace {
 
+// Of pairs alone are the instructions of AVX512_BF16.
 #define SPILLWAY_TILE_TARGET gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
 constexpr int lane_count = 16;
 
-// How 16 columns of one row take a step of k: in so many passes, in each of which a unit of B has one number, or pair
-// of them, for a unit of A.
+// How 16 columns of one row take a step of k, and how they are rounded to bf16.
 struct F32Product {
-  static constexpr int passes = 1;
-  [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m512i column(__m512i b, int /*pass*/) { return b; }
   [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m512 add(__m512 sum, __m512i a, __m512i b) {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
   }
+  // That of round_bf16.
+  [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m256i narrow(__m512 value) {
+    const auto u = reinterpret_cast<__v16su>(value);
+    const __v16su rounded = u + 0x7fffU + (u >> 16 & 1U);
+    const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    const __m512i upper =
+        _mm512_mask_blend_epi32(nan, reinterpret_cast<__m512i>(rounded), reinterpret_cast<__m512i>(u | 0x400000U));
+    // g++ 12 thinks _mm512_cvtepi32_epi16 uninitialised.
+    return reinterpret_cast<__m256i>(__builtin_convertvector(reinterpret_cast<__v16su>(upper) >> 16, __v16hu));
+  }
 };
 
-struct PairProduct : F32Product {
+struct PairProduct {
   [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m512 add(__m512 sum, __m512i a, __m512i b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
-};
-
-// A bf16 is the upper half of the same f32.
-struct WidenedProduct : F32Product {
-  static constexpr int passes = 2;
-  [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m512i column(__m512i b, int pass) {
-    const auto pair = reinterpret_cast<__v16su>(b);  // g++ 12 thinks _mm512_slli_epi32 uninitialised
-    return reinterpret_cast<__m512i>(pass == 0 ? pair << 16 : pair & 0xffff0000U);
+  [[SPILLWAY_TILE_TARGET, gnu::always_inline]] static __m256i narrow(__m512 value) {
+    return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(value));
   }
 };
 
-template <typename Out>
+template <typename Product, typename Out>
 [[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline void store_columns(Out* to, __mmask16 columns, __m512 value) {
   if constexpr (std::is_same_v<Out, float>) {
     _mm512_mask_storeu_ps(to, columns, value);
   } else {
-    _mm256_mask_storeu_epi16(to, columns, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(value)));
+    _mm256_mask_storeu_epi16(to, columns, Product::narrow(value));
   }
 }
 
-// f32 to bf16 for processors without AVX512_BF16 never arises: f32 products give f32.
 template <typename Product, typename Out, int rows, int vectors>
 [[SPILLWAY_TILE_TARGET]] void run_tile(const RegisterTile& tile) {
   __m512 sums[rows][vectors];
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 16
-    for (int v = 0; v < vectors; ++v) sums[r][v] = _mm512_setzero_ps();
+    for (int v = 0; v < vectors; ++v) {
+      const float* const start = tile.start + r * tile.start_stride + v * lane_count;
+      sums[r][v] = tile.start == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(start);
+    }
   }
   if (tile.sum != nullptr) {  // wanted at the end, and far away
 #pragma GCC unroll 16
@@ -68,17 +72,14 @@ template <typename Product, typename Out, int rows, int vectors>
   const std::uint32_t* b = tile.b;
   const std::int64_t stride = tile.a_stride;
   for (std::int64_t step = 0; step < tile.steps; ++step) {
-#pragma GCC unroll 2
-    for (int pass = 0; pass < Product::passes; ++pass) {
-      __m512i columns[vectors];
+    __m512i columns[vectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) columns[v] = Product::column(_mm512_loadu_si512(b + v * lane_count), pass);
+    for (int v = 0; v < vectors; ++v) columns[v] = _mm512_loadu_si512(b + v * lane_count);
 #pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r) {
-        const __m512i element = _mm512_set1_epi32(static_cast<int>(a[r * stride + step * Product::passes + pass]));
+    for (int r = 0; r < rows; ++r) {
+      const __m512i element = _mm512_set1_epi32(static_cast<int>(a[r * stride + step]));
 #pragma GCC unroll 16
-        for (int v = 0; v < vectors; ++v) sums[r][v] = Product::add(sums[r][v], element, columns[v]);
-      }
+      for (int v = 0; v < vectors; ++v) sums[r][v] = Product::add(sums[r][v], element, columns[v]);
     }
     b += vectors * lane_count;
   }
@@ -96,7 +97,7 @@ template <typename Product, typename Out, int rows, int vectors>
       __m512 value = sums[r][v];
       if (tile.bias != nullptr) value = _mm512_add_ps(value, bias);
       if (tile.sum != nullptr) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(exist, tile.sum + at));
-      store_columns(c + at, exist, value);
+      store_columns<Product>(c + at, exist, value);
     }
   }
 }
@@ -115,20 +116,17 @@ RegisterTileKernel kernel_for(std::int64_t panel_columns, std::int64_t rows) {
 }
 
 template <typename Product>
-RegisterTileKernel kernel_of_bf16(DType out, std::int64_t panel_columns, std::int64_t rows) {
+RegisterTileKernel kernel_of(DType out, std::int64_t panel_columns, std::int64_t rows) {
   return out == DType::f32 ? kernel_for<Product, float>(panel_columns, rows)
                            : kernel_for<Product, bf16_t>(panel_columns, rows);
 }
 
 }  // namespace
 
-RegisterTileKernel register_tile_kernel(DType in, Bf16Product how, DType out, std::int64_t panel_columns,
-                                        std::int64_t rows) {
+RegisterTileKernel register_tile_kernel(DType unit, DType out, std::int64_t panel_columns, std::int64_t rows) {
   SPILLWAY_CHECK(panel_columns == 48 || panel_columns == 64, "{} columns", panel_columns);
-  SPILLWAY_CHECK(in == DType::bf16 || out == DType::f32, "{} to {}", name_of(in), name_of(out));
-  if (in == DType::f32) return kernel_for<F32Product, float>(panel_columns, rows);
-  return how == Bf16Product::pairs ? kernel_of_bf16<PairProduct>(out, panel_columns, rows)
-                                   : kernel_of_bf16<WidenedProduct>(out, panel_columns, rows);
+  return unit == DType::f32 ? kernel_of<F32Product>(out, panel_columns, rows)
+                            : kernel_of<PairProduct>(out, panel_columns, rows);
 }
 
 }  // namespace spillway

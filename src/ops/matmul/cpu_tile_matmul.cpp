@@ -14,6 +14,8 @@ constexpr std::int64_t unit_bytes = 4;
 constexpr std::int64_t line_floats = 16;  // of the cache
 // Of a packed block of B, beside a strip of A in a second-level cache of 1 MiB.
 constexpr std::int64_t block_bytes = 640 * kib;
+// Of a strip of A: 24 KiB in eight rows.
+constexpr std::int64_t most_chunk_steps = 768;
 // More rows share one packing of B, fewer make more tasks.
 constexpr std::int64_t most_part_rows = 512;
 constexpr std::int64_t fewest_tasks = 8;
@@ -36,13 +38,13 @@ std::int64_t even_part(std::int64_t count, std::int64_t parts, std::int64_t unit
 bool TileMatmul::serves(const MatmulShape& shape) {
   const bool whole_units = shape.in == DType::f32 || shape.k % 2 == 0;
   const bool types = shape.in == DType::bf16 || (shape.out == DType::f32 && shape.bias == DType::f32);
-  return whole_units && types && shape.m >= fewest_rows && matmul_prefers_tiles(shape.in);
+  return whole_units && types && shape.m >= fewest_rows && matmul_prefers_tiles();
 }
 
 TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, Bf16Product how)
     : shape_(shape),
-      how_(how),
-      steps_(shape.k * size_of(shape.in) / unit_bytes),
+      unit_(how == Bf16Product::widened ? DType::f32 : shape.in),
+      steps_(shape.k * size_of(unit_) / unit_bytes),
       panel_columns_(shape.n % 64 == 0 && shape.n % 48 != 0 ? 64 : 48),
       tile_rows_(panel_columns_ == 64 ? 6 : 8) {
   row_parts_ = divide_up(shape.m, most_part_rows);
@@ -51,13 +53,15 @@ TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, Bf16Prod
   const std::int64_t wanted = std::max(divide_up(shape.n, most_part_columns), divide_up(fewest_tasks, row_parts_));
   part_columns_ = even_part(shape.n, std::min(wanted, divide_up(shape.n, least_part_columns)), panel_columns_);
   column_parts_ = divide_up(shape.n, part_columns_);
+  chunk_steps_ = even_part(steps_, divide_up(steps_, most_chunk_steps), 1);
   const std::int64_t panels = part_columns_ / panel_columns_;
-  const std::int64_t fit = std::max<std::int64_t>(1, block_bytes / (steps_ * panel_columns_ * unit_bytes));
+  const std::int64_t fit = std::max<std::int64_t>(1, block_bytes / (chunk_steps_ * panel_columns_ * unit_bytes));
   block_columns_ = even_part(panels, divide_up(panels, fit), 1) * panel_columns_;
-  packed_ = layout.take(block_columns_ * steps_ * unit_bytes);
+  packed_ = layout.take(block_columns_ * chunk_steps_ * unit_bytes);
   bias_ = layout.take(block_columns_ * size_of(DType::f32));
+  if (chunk_steps_ < steps_) sums_ = layout.take(part_rows_ * block_columns_ * size_of(DType::f32));
   if (!widens()) return;
-  wide_stride_ = round_up(shape.k, line_floats) + line_floats;  // rows a power of two apart would share few sets
+  wide_stride_ = round_up(chunk_steps_, line_floats) + line_floats;  // rows a power of two apart would share few sets
   wide_rows_ = layout.take(tile_rows_ * wide_stride_ * size_of(DType::f32));
 }
 
@@ -69,68 +73,119 @@ MatmulPart TileMatmul::part(std::int64_t task) const {
 
 void TileMatmul::run(std::int64_t task, const Operands& operands, std::span<std::byte> scratch) const {
   const MatmulPart part = this->part(task);
-  auto* const packed = scratch_part<std::uint32_t>(scratch, packed_);
-  auto* const bias = scratch_part<float>(scratch, bias_);
-  const auto* const a = static_cast<const std::uint32_t*>(operands.a);
-  const std::int64_t stride = operands.a_stride == 0 ? steps_ : operands.a_stride * size_of(shape_.in) / unit_bytes;
-  auto* const wide = widens() ? scratch_part<float>(scratch, wide_rows_) : nullptr;
-  const RegisterTileKernel whole = register_tile_kernel(shape_.in, how_, shape_.out, panel_columns_, tile_rows_);
   const std::int64_t end = part.column + part.columns;
-  for (std::int64_t block = part.column; block < end; block += block_columns_) {
-    const std::int64_t block_end = std::min(end, block + block_columns_);
-    pack_block(operands.b, block, block_end - block, packed);
-    if (shape_.has_bias) widen_bias(operands.bias, block, block_end - block, bias);
-    for (std::int64_t row = 0; row < part.rows; row += tile_rows_) {
-      const std::int64_t rows = std::min(tile_rows_, part.rows - row);
-      const RegisterTileKernel kernel =
-          rows == tile_rows_ ? whole : register_tile_kernel(shape_.in, how_, shape_.out, panel_columns_, rows);
-      if (widens()) widen_rows(a + row * stride, stride, rows, wide);
-      for (std::int64_t column = block; column < block_end; column += panel_columns_) {
-        const std::int64_t at = (part.row + row) * shape_.n + column;
-        kernel({.a = widens() ? reinterpret_cast<const std::uint32_t*>(wide) : a + row * stride,
-                .a_stride = widens() ? wide_stride_ : stride,
-                .b = packed + (column - block) * steps_,
-                .steps = steps_,
-                .bias = shape_.has_bias ? bias + (column - block) : nullptr,
-                .sum = shape_.accumulate ? operands.sum + at : nullptr,
-                .c = static_cast<std::byte*>(operands.c) + at * size_of(shape_.out),
-                .c_stride = shape_.n,
-                .columns = std::min(panel_columns_, block_end - column)});
-      }
+  for (std::int64_t column = part.column; column < end; column += block_columns_) {
+    for (std::int64_t step = 0; step < steps_; step += chunk_steps_) {
+      const Steps steps{step, std::min(chunk_steps_, steps_ - step)};
+      run_block(part, {column, std::min(block_columns_, end - column), steps}, operands, scratch);
     }
   }
 }
 
+void TileMatmul::run_block(const MatmulPart& part, const Block& block, const Operands& operands,
+                           std::span<std::byte> scratch) const {
+  auto* const packed = scratch_part<std::uint32_t>(scratch, packed_);
+  auto* const bias = scratch_part<float>(scratch, bias_);
+  auto* const sums = scratch_part<float>(scratch, sums_);
+  const bool begins = block.steps.first == 0;
+  const bool ends = block.steps.first + block.steps.count == steps_;
+  const DType out = ends ? shape_.out : DType::f32;
+  const std::int64_t stride_bytes = (operands.a_stride == 0 ? shape_.k : operands.a_stride) * size_of(shape_.in);
+  pack_block(operands.b, block, packed);
+  if (ends && shape_.has_bias) widen_bias(operands.bias, block.column, block.columns, bias);
+  for (std::int64_t row = 0; row < part.rows; row += tile_rows_) {
+    const std::int64_t rows = std::min(tile_rows_, part.rows - row);
+    const RegisterTileKernel kernel = register_tile_kernel(unit_, out, panel_columns_, rows);
+    const Extent extent = extent_of(operands.triangle, part.row + row, part.row + row + rows, block.steps);
+    const Rows a = rows_of(bytes_at(operands.a, row * stride_bytes), stride_bytes, rows, block.steps, scratch);
+    for (std::int64_t at = 0; at < block.columns; at += panel_columns_) {
+      const std::int64_t column = block.column + at;
+      if (column >= extent.end_column || column + panel_columns_ <= extent.first_column) continue;
+      float* const waiting = sums + row * block_columns_ + at;
+      RegisterTile tile{.a = a.units + extent.steps.first,
+                        .a_stride = a.stride,
+                        .b = packed + at * block.steps.count + extent.steps.first * panel_columns_,
+                        .steps = extent.steps.count,
+                        .start = begins ? nullptr : waiting,
+                        .start_stride = block_columns_,
+                        .c = waiting,
+                        .c_stride = block_columns_,
+                        .columns = panel_columns_};
+      if (ends) {
+        const std::int64_t place = (part.row + row) * shape_.n + column;
+        if (shape_.has_bias) tile.bias = bias + at;
+        if (shape_.accumulate) tile.sum = operands.sum + place;
+        tile.c = static_cast<std::byte*>(operands.c) + place * size_of(shape_.out);
+        tile.c_stride = shape_.n;
+        tile.columns = std::min(panel_columns_, block.columns - at);
+      }
+      kernel(tile);
+    }
+  }
+}
+
+TileMatmul::Extent TileMatmul::extent_of(Triangle triangle, std::int64_t first_row, std::int64_t end_row,
+                                         const Steps& steps) const {
+  Extent extent{0, shape_.n, {0, steps.count}};
+  if (triangle == Triangle::none) return extent;
+  SPILLWAY_CHECK(steps.count == steps_, "a triangle of {} steps", steps_);
+  const std::int64_t in_step = unit_bytes / size_of(unit_);
+  if (triangle == Triangle::c_up_to_row) extent.end_column = end_row;
+  if (triangle == Triangle::c_from_row) extent.first_column = first_row;
+  if (triangle == Triangle::a_up_to_row) extent.steps.count = std::min(steps_, divide_up(end_row, in_step));
+  if (triangle == Triangle::a_from_row) {
+    extent.steps.first = std::min(steps_, first_row / in_step);
+    extent.steps.count = steps_ - extent.steps.first;
+  }
+  return extent;
+}
+
 // Panels of [step][column]; columns that do not exist are zero.
-void TileMatmul::pack_block(const void* b, std::int64_t column, std::int64_t columns, std::uint32_t* to) const {
-  if (const std::int64_t last = columns % panel_columns_; last > 0) {
-    std::memset(to + (columns - last) * steps_, 0, static_cast<std::size_t>(panel_columns_ * steps_ * unit_bytes));
+void TileMatmul::pack_block(const void* b, const Block& block, std::uint32_t* to) const {
+  const std::int64_t steps = block.steps.count;
+  if (const std::int64_t last = block.columns % panel_columns_; last > 0) {
+    std::memset(to + (block.columns - last) * steps, 0, static_cast<std::size_t>(panel_columns_ * steps * unit_bytes));
   }
   if (shape_.in == DType::bf16 && !shape_.transposed_b) {
-    const auto* const from = static_cast<const std::uint16_t*>(b) + column;
-    pack_kernels().pair_rows(from, shape_.n, steps_, columns, panel_columns_, to);
+    const std::int64_t row = block.steps.first * (widens() ? 1 : 2);
+    const auto* const from = static_cast<const std::uint16_t*>(b) + row * shape_.n + block.column;
+    const auto pack = widens() ? pack_kernels().widen_rows : pack_kernels().pair_rows;
+    pack(from, shape_.n, steps, block.columns, panel_columns_, to);
     return;
   }
-  for (std::int64_t first = 0; first < columns; first += panel_columns_) {
-    pack_panel(b, column + first, std::min(panel_columns_, columns - first), to + first * steps_);
+  for (std::int64_t at = 0; at < block.columns; at += panel_columns_) {
+    pack_panel(b, block, block.column + at, std::min(panel_columns_, block.columns - at), to + at * steps);
   }
 }
 
-void TileMatmul::pack_panel(const void* b, std::int64_t column, std::int64_t columns, std::uint32_t* to) const {
+void TileMatmul::pack_panel(const void* b, const Block& block, std::int64_t column, std::int64_t columns,
+                            std::uint32_t* to) const {
+  const auto [first, steps] = block.steps;
+  if (shape_.transposed_b && widens()) {
+    const auto* const from = static_cast<const std::uint16_t*>(b) + column * steps_ + first;
+    pack_kernels().transpose_widened(from, steps_, columns, steps, to, panel_columns_);
+    return;
+  }
+  const auto* const units = static_cast<const std::uint32_t*>(b);
   if (shape_.transposed_b) {
-    const auto* const from = static_cast<const std::uint32_t*>(b) + column * steps_;
-    pack_kernels().transpose32(from, steps_, columns, steps_, to, panel_columns_);
+    pack_kernels().transpose32(units + column * steps_ + first, steps_, columns, steps, to, panel_columns_);
     return;
   }
-  const auto* const from = static_cast<const std::uint32_t*>(b) + column;
-  for (std::int64_t step = 0; step < steps_; ++step) {
-    std::memcpy(to + step * panel_columns_, from + step * shape_.n, static_cast<std::size_t>(columns * unit_bytes));
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::memcpy(to + step * panel_columns_, units + (first + step) * shape_.n + column,
+                static_cast<std::size_t>(columns * unit_bytes));
   }
 }
 
-void TileMatmul::widen_rows(const std::uint32_t* a, std::int64_t stride, std::int64_t rows, float* to) const {
-  for (std::int64_t r = 0; r < rows; ++r)
-    pack_kernels().widen(reinterpret_cast<const bf16_t*>(a + r * stride), shape_.k, to + r * wide_stride_);
+TileMatmul::Rows TileMatmul::rows_of(const std::byte* a, std::int64_t stride_bytes, std::int64_t rows,
+                                     const Steps& steps, std::span<std::byte> scratch) const {
+  if (!widens()) return {reinterpret_cast<const std::uint32_t*>(a) + steps.first, stride_bytes / unit_bytes};
+  auto* const wide = scratch_part<float>(scratch, wide_rows_);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto* const row = reinterpret_cast<const bf16_t*>(a + r * stride_bytes);
+    pack_kernels().widen(row + steps.first, steps.count, wide + r * wide_stride_);
+  }
+  return {reinterpret_cast<const std::uint32_t*>(wide), wide_stride_};
 }
 
 void TileMatmul::widen_bias(const void* bias, std::int64_t column, std::int64_t columns, float* to) const {

@@ -16,11 +16,24 @@ SPILLWAY_INLINE void interleave_round(const V (&in)[16], V (&out)[16]) {
   }
 }
 
-template <typename V, typename T>
-SPILLWAY_INLINE void transpose_block(const T* from, std::int64_t from_stride, T* to, std::int64_t to_stride) {
+SPILLWAY_INLINE u32x16 widened(const std::uint16_t* from) {
+  u16x16 half;
+  std::memcpy(&half, from, sizeof half);
+  return __builtin_convertvector(half, u32x16) << 16;
+}
+
+// Elements of From, made T on the way.
+template <typename V, typename From, typename T>
+SPILLWAY_INLINE void transpose_block(const From* from, std::int64_t from_stride, T* to, std::int64_t to_stride) {
   V a[16];
   V b[16];
-  for (int i = 0; i < 16; ++i) std::memcpy(&a[i], from + i * from_stride, sizeof(V));
+  for (int i = 0; i < 16; ++i) {
+    if constexpr (sizeof(From) == sizeof(T)) {
+      std::memcpy(&a[i], from + i * from_stride, sizeof(V));
+    } else {
+      a[i] = widened(from + i * from_stride);
+    }
+  }
   interleave_round(a, b);
   interleave_round(b, a);
   interleave_round(a, b);
@@ -28,8 +41,8 @@ SPILLWAY_INLINE void transpose_block(const T* from, std::int64_t from_stride, T*
   for (int i = 0; i < 16; ++i) std::memcpy(to + i * to_stride, &a[i], sizeof(V));
 }
 
-template <typename V, typename T>
-void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols, T* to,
+template <typename V, typename From, typename T>
+void transpose(const From* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols, T* to,
                std::int64_t to_stride) {
   const std::int64_t whole_rows = rows / 16 * 16;
   const std::int64_t whole_cols = cols / 16 * 16;
@@ -45,7 +58,8 @@ void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c = r < whole_rows ? whole_cols : 0; c < cols; ++c) {
-      to[c * to_stride + r] = from[r * from_stride + c];
+      const From element = from[r * from_stride + c];
+      to[c * to_stride + r] = sizeof(From) == sizeof(T) ? static_cast<T>(element) : static_cast<T>(element) << 16;
     }
   }
 }
@@ -72,6 +86,23 @@ void pair_rows(const std::uint16_t* from, std::int64_t from_stride, std::int64_t
   }
 }
 
+void widen_rows(const std::uint16_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
+                std::int64_t panel, std::uint32_t* to) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::uint16_t* const elements = from + r * from_stride;
+    for (std::int64_t c = 0; c < cols; c += panel) {
+      std::uint32_t* const row = to + c * rows + r * panel;
+      const std::int64_t end = c + panel < cols ? c + panel : cols;
+      std::int64_t i = c;
+      for (; i + lanes <= end; i += lanes) {
+        const u32x16 wide = widened(elements + i);
+        std::memcpy(row + (i - c), &wide, sizeof wide);
+      }
+      for (; i < end; ++i) row[i - c] = std::uint32_t{elements[i]} << 16;
+    }
+  }
+}
+
 void widen_row(const bf16_t* from, std::int64_t count, float* to) {
   std::int64_t i = 0;
   for (; i + lanes <= count; i += lanes) store(to + i, load(from + i));
@@ -93,9 +124,11 @@ void add_row(const float* addend, std::int64_t count, float* row) {
 }  // namespace
 
 PackKernels pack_kernels_of_target() {
-  return {&transpose<u16x16, std::uint16_t>,
-          &transpose<u32x16, std::uint32_t>,
+  return {&transpose<u16x16, std::uint16_t, std::uint16_t>,
+          &transpose<u32x16, std::uint32_t, std::uint32_t>,
+          &transpose<u32x16, std::uint16_t, std::uint32_t>,
           &pair_rows,
+          &widen_rows,
           &widen_row,
           &narrow_row,
           &add_row};

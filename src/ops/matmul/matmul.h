@@ -67,15 +67,15 @@ void cap_matmul_isa(Isa isa);
 // Whether products take bf16 as they are. Without it, Matmul is for f32 only, and PanelMatmul widens bf16 to f32.
 bool matmul_has_bf16();
 
-// Whether products from this dtype go to kernels of our own (tile_matmul.h): where AVX-512 is what multiplies,
-// unless SPILLWAY_TILES=off in the environment.
-bool matmul_prefers_tiles(DType in);
+// Whether products go to kernels of our own (tile_matmul.h): where AVX-512 is what multiplies, unless
+// SPILLWAY_TILES=off in the environment.
+bool matmul_prefers_tiles();
 
 // How those multiply bf16: pairs by vdpbf16ps, or each number widened to f32, by multiply-add.
 enum class Bf16Product : std::uint8_t { pairs, widened };
 
-// Widened on Intel's processors, where a multiply-add of f32 has twice the rate of vdpbf16ps; on AMD's it has half.
-// SPILLWAY_TILES=pairs or widened in the environment says otherwise.
+// Widened where there is no AVX512_BF16, and on Intel's processors, where a multiply-add of f32 has twice the rate of
+// vdpbf16ps; on AMD's it has half. SPILLWAY_TILES=pairs or widened in the environment says otherwise.
 Bf16Product matmul_bf16_product();
 
 // What the bits of products depend on: library version, instruction set, implementations, panel sizes.

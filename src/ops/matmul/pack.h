@@ -14,12 +14,18 @@ struct PackKernels {
                       std::uint16_t* to, std::int64_t to_stride);
   void (*transpose32)(const std::uint32_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
                       std::uint32_t* to, std::int64_t to_stride);
+  // The same of bf16, widened.
+  void (*transpose_widened)(const std::uint16_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
+                            std::uint32_t* to, std::int64_t to_stride);
   // Pairs of rows of 16-bit elements in panels of `panel` columns, the last perhaps shorter (what it lacks is left as
   // it is): to[(c / panel · pairs + r) · panel + c % panel] = from[2r · from_stride + c] | from[(2r + 1) · from_stride
-  // + c]
-  // << 16.
+  // + c] << 16.
   void (*pair_rows)(const std::uint16_t* from, std::int64_t from_stride, std::int64_t pairs, std::int64_t cols,
                     std::int64_t panel, std::uint32_t* to);
+  // Rows of bf16, widened, in the same panels: to[(c / panel · rows + r) · panel + c % panel] = from[r · from_stride +
+  // c] << 16.
+  void (*widen_rows)(const std::uint16_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
+                     std::int64_t panel, std::uint32_t* to);
   void (*widen)(const bf16_t* from, std::int64_t count, float* to);
   // to = round(from).
   void (*narrow)(const float* from, std::int64_t count, bf16_t* to);

@@ -2,7 +2,7 @@
 // of rows, each one product of the library; their size depends on the number of rows alone, so the bits are the same
 // for any number of threads.
 //
-// Where the processor has no bf16 products, a panel of A and blocks of columns of B are widened to f32 and the f32
+// Where the library has no bf16 products, a panel of A and blocks of columns of B are widened to f32 and the f32
 // product is rounded once at the end.
 #pragma once
 

@@ -4,18 +4,19 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "ops/matmul/matmul.h"
 
 namespace spillway {
 
 // `a` are rows of 32-bit units (an f32, or two bf16 that follow each other in k), a_stride units apart; `b` a packed
-// panel, `panel_columns` units for each step of k. For widened products of bf16, `a` is widened already, two f32 for
-// each step, and `b` is not.
+// panel, `panel_columns` units for each step of k. A product whose steps come in several calls has the bits of one
+// call.
 struct RegisterTile {
   const std::uint32_t* a = nullptr;
   std::int64_t a_stride = 0;
   const std::uint32_t* b = nullptr;
   std::int64_t steps = 0;
+  const float* start = nullptr;  // sums of the steps before, rows start_stride apart; or null
+  std::int64_t start_stride = 0;
   const float* bias = nullptr;  // of the panel's columns, or null
   const float* sum = nullptr;   // rows c_stride apart, or null
   void* c = nullptr;
@@ -23,10 +24,9 @@ struct RegisterTile {
   std::int64_t columns = 0;  // that exist, at most panel_columns
 };
 
-// For 1 to 8 rows of 48 columns, or 1 to 6 rows of 64. Needs AVX-512, and AVX512_BF16 where `in` is bf16, which is
-// multiplied as `how` says.
+// For 1 to 8 rows of 48 columns, or 1 to 6 rows of 64, of units of this dtype. Needs AVX-512, and AVX512_BF16 for units
+// of bf16.
 using RegisterTileKernel = void (*)(const RegisterTile& tile);
-RegisterTileKernel register_tile_kernel(DType in, Bf16Product how, DType out, std::int64_t panel_columns,
-                                        std::int64_t rows);
+RegisterTileKernel register_tile_kernel(DType unit, DType out, std::int64_t panel_columns, std::int64_t rows);
 
 }  // namespace spillway

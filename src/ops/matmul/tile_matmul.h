@@ -1,11 +1,12 @@
-// Products C = A·B (+ bias) (+ sum) by kernels of our own, for processors with AVX-512 whose matrix rate is that of
-// vector instructions (bf16: AVX512_BF16 and no AMX), where they are faster than the library's.
+// Products C = A·B (+ bias) (+ sum) by kernels of our own, for processors with AVX-512 and without AMX, where they are
+// faster than the library's.
 //
-// C is computed in tiles held in registers, 8 x 48 or 6 x 64 elements, each over the whole of k: an element is the sum
-// of its products in the order of k (or of pairs of them, Bf16Product::pairs), whatever the tile, task or thread, then
-// the bias, then the sum. B is packed in panels as wide as a tile, a block of panels at a time that stays in the
-// second-level cache; A is read where it lies, or widened a tile's rows at a time. (The layering is that of Goto and
-// van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, without a split of k.)
+// C is computed in tiles held in registers, 8 x 48 or 6 x 64 elements: an element is the sum of its products in the
+// order of k (or of pairs of them, Bf16Product::pairs), whatever the tile, task or thread, then the bias, then the sum.
+// B is packed in panels as wide as a tile, a block of panels at a time that stays in the second-level cache; A is read
+// where it lies. Where bf16 is widened, packing widens B, and A is widened a tile's rows at a time. A long k is taken
+// in chunks whose sums wait in scratch, so that a strip of A stays in the first-level cache; this changes no bit. (The
+// layering is that of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008.)
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,16 @@ struct MatmulPart {
   std::int64_t rows = 0;
   std::int64_t column = 0;
   std::int64_t columns = 0;
+};
+
+// What may be left out of a product, from row r: of C, columns that nobody reads, or of A, columns that are zero.
+// Columns of a tile that is begun are computed; bits change only where a zero meets what is not finite.
+enum class Triangle {
+  none,
+  c_up_to_row,  // C[r][c] is read for c <= r
+  c_from_row,   // for c >= r
+  a_up_to_row,  // A[r][k] is zero but for k <= r
+  a_from_row,   // but for k >= r
 };
 
 class TileMatmul {
@@ -43,29 +54,54 @@ class TileMatmul {
     const void* bias = nullptr;
     const float* sum = nullptr;  // added to C, may be C; only where the shape accumulates
     void* c = nullptr;
+    Triangle triangle = Triangle::none;
   };
   void run(std::int64_t task, const Operands& operands, std::span<std::byte> scratch) const;
 
  private:
-  void pack_block(const void* b, std::int64_t column, std::int64_t columns, std::uint32_t* to) const;
-  void pack_panel(const void* b, std::int64_t column, std::int64_t columns, std::uint32_t* to) const;
-  void widen_rows(const std::uint32_t* a, std::int64_t stride, std::int64_t rows, float* to) const;
+  struct Steps {
+    std::int64_t first, count;
+  };
+  struct Block {
+    std::int64_t column, columns;
+    Steps steps;
+  };
+  struct Extent {
+    std::int64_t first_column, end_column;
+    Steps steps;  // of the block's
+  };
+  // What is computed of the tile of these rows.
+  Extent extent_of(Triangle triangle, std::int64_t first_row, std::int64_t end_row, const Steps& steps) const;
+  void run_block(const MatmulPart& part, const Block& block, const Operands& operands,
+                 std::span<std::byte> scratch) const;
+  void pack_block(const void* b, const Block& block, std::uint32_t* to) const;
+  void pack_panel(const void* b, const Block& block, std::int64_t column, std::int64_t columns,
+                  std::uint32_t* to) const;
+  struct Rows {
+    const std::uint32_t* units;
+    std::int64_t stride;  // in units
+  };
+  // What tiles read of these rows and steps: themselves, or widened.
+  Rows rows_of(const std::byte* a, std::int64_t stride_bytes, std::int64_t rows, const Steps& steps,
+               std::span<std::byte> scratch) const;
   void widen_bias(const void* bias, std::int64_t column, std::int64_t columns, float* to) const;
 
-  bool widens() const { return shape_.in == DType::bf16 && how_ == Bf16Product::widened; }
+  bool widens() const { return unit_ != shape_.in; }
 
   MatmulShape shape_;
-  Bf16Product how_;
+  DType unit_;                      // of what tiles multiply
   std::int64_t steps_ = 0;          // 32-bit units of a row of A: one f32 or two bf16
   std::int64_t panel_columns_ = 0;  // of a tile
   std::int64_t tile_rows_ = 0;
-  std::int64_t block_columns_ = 0;  // of B packed at a time
+  std::int64_t chunk_steps_ = 0;  // of B packed at a time
+  std::int64_t block_columns_ = 0;
   std::int64_t row_parts_ = 0;
   std::int64_t part_rows_ = 0;
   std::int64_t column_parts_ = 0;
   std::int64_t part_columns_ = 0;
   std::int64_t packed_ = 0;
   std::int64_t bias_ = 0;
+  std::int64_t sums_ = 0;       // of a part's rows and a block's columns, where there are several chunks
   std::int64_t wide_rows_ = 0;  // of A, wide_stride_ apart; only where it is widened
   std::int64_t wide_stride_ = 0;
 };
