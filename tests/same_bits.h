@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,12 +16,50 @@
 
 namespace spillway {
 
+// Ragged on purpose: several pieces and vocabulary tiles, heads that share keys.
+inline nlohmann::json ragged_llama(int layers) {
+  auto config = nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "vocab_size": 2000, "hidden_size": 96, "intermediate_size": 200, "num_attention_heads": 6, "num_key_value_heads": 2,
+    "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+  config["num_hidden_layers"] = layers;
+  return config;
+}
+
+inline nlohmann::json ragged_gpt2(int layers) {
+  auto config = nlohmann::json::parse(R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2",
+    "vocab_size": 1901, "n_embd": 80, "n_head": 5, "n_positions": 192, "layer_norm_epsilon": 1e-5,
+    "activation_function": "gelu_new", "tie_word_embeddings": true})");
+  config["n_layer"] = layers;
+  return config;
+}
+
+struct Case {
+  std::string name;
+  nlohmann::json config;
+  std::string dtype;
+  std::int64_t accumulation = 1;
+  double max_grad_norm = 0;
+  std::string moments = "f32";
+};
+
+inline void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+inline std::string case_name(const testing::TestParamInfo<Case>& test) { return test.param.name; }
+
 class SameBits {
  protected:
   struct Outcome {
+    std::vector<StepRecord> steps;
     std::vector<float> numbers;  // losses, norms and evaluations
     std::string weights;
   };
+
+  void use(const Case& test) {
+    use(test.config);
+    options_.gradient_accumulation_steps = test.accumulation;
+    options_.max_grad_norm = test.max_grad_norm;
+    options_.dtype = test.dtype;
+    options_.moments = test.moments;
+  }
 
   // The model, the tokens, and the options that runs have unless they say otherwise: a length that no block divides,
   // pieces of one reduction block, and nothing recomputed, so that what moves does not depend on a machine's rates.
@@ -52,9 +92,9 @@ class SameBits {
     if (options.output_dir.empty()) options.output_dir = (scratch_ / folder).string();
     RecordingObserver observer;
     run_train(options, observer);
-    Outcome outcome;
+    Outcome outcome{observer.steps, {}, {}};
     disk_bytes_ = 0;
-    for (const StepRecord& step : observer.steps) {
+    for (const StepRecord& step : outcome.steps) {
       outcome.numbers.push_back(step.loss);
       outcome.numbers.push_back(step.grad_norm);
       outcome.numbers.push_back(static_cast<float>(step.eval_loss.value_or(0)));

@@ -36,7 +36,7 @@ class ScratchFolder {
     std::ofstream(path_ / name, std::ios::binary) << text;
     return path_ / name;
   }
-  std::string text_of(std::string_view name) const {
+  std::string text_of(const std::filesystem::path& name) const {
     std::ostringstream text;
     text << std::ifstream(path_ / name, std::ios::binary).rdbuf();
     return text.str();

@@ -7,51 +7,19 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <thread>
 
-#include "golden/model_folder.h"
-#include "recording_observer.h"
-#include "scratch_folder.h"
-#include "session/session.h"
+#include "same_bits.h"
 #include "under_sanitizer.h"
 
 namespace spillway {
 namespace {
 
-nlohmann::json llama() {
-  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 2000,
-    "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
-}
-
-nlohmann::json gpt2() {
-  return nlohmann::json::parse(R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 1901,
-    "n_embd": 80, "n_layer": 2, "n_head": 5, "n_positions": 192, "layer_norm_epsilon": 1e-5,
-    "activation_function": "gelu_new", "tie_word_embeddings": true})");
-}
-
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-struct Case {
-  std::string name;
-  nlohmann::json config;
-  std::string dtype;
-  std::int64_t accumulation;
-};
-
-void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
-
-Case llama_f32() { return {"llama_f32", llama(), "f32", 1}; }
-Case llama_bf16() { return {"llama_bf16_accumulate", llama(), "bf16", 2}; }
-Case gpt2_f32() { return {"gpt2_f32_accumulate", gpt2(), "f32", 2}; }
-Case gpt2_bf16() { return {"gpt2_bf16", gpt2(), "bf16", 1}; }
+Case llama_f32() { return {"llama_f32", ragged_llama(2), "f32"}; }
+Case llama_bf16() { return {"llama_bf16_accumulate", ragged_llama(2), "bf16", 2}; }
+Case gpt2_f32() { return {"gpt2_f32_accumulate", ragged_gpt2(2), "f32", 2}; }
+Case gpt2_bf16() { return {"gpt2_bf16", ragged_gpt2(2), "bf16"}; }
 
 // Copies the folder of a run after a step, when what the step leaves under way has had time to end: what a process that
 // is killed there leaves behind.
@@ -72,59 +40,19 @@ class CopyAfter final : public RecordingObserver {
   std::int64_t step_;
 };
 
-struct Outcome {
-  std::vector<float> numbers;  // losses, norms and evaluations
-  std::vector<float> norms;
-  std::vector<std::string> ways;
-  std::int64_t clipped = 0;
-  std::string weights;
-};
-
 constexpr std::int64_t total_steps = 4;
 constexpr double all_clip = 0.01;
 constexpr double none_clips = 1e9;
 
-class ClipModes : public testing::TestWithParam<Case> {
+class ClipModes : public SameBits, public testing::TestWithParam<Case> {
  protected:
   void use(const Case& test) {
-    golden::write_model(scratch_ / "model", test.config, "");
-    golden::write_tokens(scratch_ / "tokens.npy", 2000, test.config["vocab_size"]);
-    options_.model = (scratch_ / "model").string();
-    options_.data = {(scratch_ / "tokens.npy").string()};
-    options_.eval_data = options_.data;
-    options_.eval_steps = 2;
+    SameBits::use(test);
     options_.max_steps = total_steps;
-    options_.per_device_train_batch_size = 2;
-    options_.gradient_accumulation_steps = test.accumulation;
     options_.max_seq_len = 40;
-    options_.learning_rate = 1e-3;
     options_.warmup_steps = 2;
-    options_.weight_decay = 0.1;
-    options_.dtype = test.dtype;
-    options_.threads = 2;
-    options_.piece_elements = 65536;  // one reduction block
-    options_.tile_elements = 131072;  // two
-    options_.page_size_bytes = 16384;
-    options_.poison = true;
-  }
-
-  Outcome run(const TrainOptions& changed) {
-    TrainOptions options = changed;
-    options.output_dir = (scratch_ / ("out" + std::to_string(runs_++))).string();
-    RecordingObserver observer;
-    run_train(options, observer);
-    Outcome outcome;
-    for (const StepRecord& step : observer.steps) {
-      outcome.numbers.push_back(step.loss);
-      outcome.numbers.push_back(step.grad_norm);
-      outcome.numbers.push_back(static_cast<float>(step.eval_loss.value_or(0)));
-      outcome.norms.push_back(step.grad_norm);
-      outcome.ways.push_back(step.clip);
-      outcome.clipped += step.clipped ? 1 : 0;
-    }
-    outcome.weights = bytes_of(std::filesystem::path(options.output_dir) / "model.safetensors");
-    std::filesystem::remove_all(options.output_dir);
-    return outcome;
+    options_.order = "auto";
+    options_.recompute = "auto";
   }
 
   void expect(double max_grad_norm) {
@@ -133,14 +61,19 @@ class ClipModes : public testing::TestWithParam<Case> {
     expected_ = run(options_);
   }
 
+  std::int64_t clipped() const {
+    return std::count_if(expected_.steps.begin(), expected_.steps.end(), [](const auto& step) { return step.clipped; });
+  }
+
   // A limit that some of the steps reach and some do not.
   void expect_some_to_clip() {
     expect(none_clips);
-    std::vector<float> norms = expected_.norms;
+    std::vector<float> norms;
+    for (const StepRecord& step : expected_.steps) norms.push_back(step.grad_norm);
     std::sort(norms.begin(), norms.end());
     expect((norms[1] + norms[2]) / 2);
-    EXPECT_GT(expected_.clipped, 0);
-    EXPECT_LT(expected_.clipped, total_steps);
+    EXPECT_GT(clipped(), 0);
+    EXPECT_LT(clipped(), total_steps);
   }
 
   // `quarters` of the way from the smallest budget, at which a way may not fit, to one at which nothing moves. Returns
@@ -157,7 +90,7 @@ class ClipModes : public testing::TestWithParam<Case> {
     EXPECT_EQ(outcome.numbers, expected_.numbers) << what;
     EXPECT_TRUE(outcome.weights == expected_.weights) << what << ": weights differ";
     std::map<std::string, std::int64_t> went;
-    for (const std::string& way : outcome.ways) ++went[way];
+    for (const StepRecord& step : outcome.steps) ++went[step.clip];
     return went;
   }
 
@@ -177,7 +110,7 @@ class ClipModes : public testing::TestWithParam<Case> {
     EXPECT_TRUE(std::any_of(first.steps.begin(), first.steps.end(), [&](const StepRecord& step) {
       return step.clip == (mode == "deferred" ? "deferred" : "reverted");
     }));
-    EXPECT_EQ(bytes_of(std::filesystem::path(options.output_dir) / "model.safetensors"), expected_.weights);
+    EXPECT_EQ(scratch_.text_of(options.output_dir + "/model.safetensors"), expected_.weights);
     std::filesystem::remove_all(options.output_dir);
     std::filesystem::rename(copy, options.output_dir);
     options.clip_mode = next_mode;
@@ -185,8 +118,8 @@ class ClipModes : public testing::TestWithParam<Case> {
     RecordingObserver second;
     run_train(options, second);
     EXPECT_EQ(second.steps.front().step, total_steps - 1) << "from the newest commit of a step that was recorded";
-    EXPECT_EQ(second.steps.back().grad_norm, expected_.norms.back());
-    EXPECT_TRUE(bytes_of(std::filesystem::path(options.output_dir) / "model.safetensors") == expected_.weights);
+    EXPECT_EQ(second.steps.back().grad_norm, expected_.steps.back().grad_norm);
+    EXPECT_TRUE(scratch_.text_of(options.output_dir + "/model.safetensors") == expected_.weights);
   }
 
   // A disk and a processor of about the same speed at these sizes, so that it matters when updates run. What is not in
@@ -207,11 +140,8 @@ class ClipModes : public testing::TestWithParam<Case> {
     machine_ = machine_of("3e7");
   }
 
-  ScratchFolder scratch_;
-  TrainOptions options_;
   std::string machine_ = machine_of("1e8");  // of `auto`
   Outcome expected_;
-  int runs_ = 0;
 };
 
 TEST_F(ClipModes, AgreeWhenSomeStepsClip) {
@@ -220,8 +150,8 @@ TEST_F(ClipModes, AgreeWhenSomeStepsClip) {
   EXPECT_EQ(same_bits("deferred", 1)["deferred"], total_steps);
   for (const std::int64_t quarters : {1, 2}) {
     auto went = same_bits("speculative", quarters);
-    EXPECT_EQ(went["reverted"], expected_.clipped);
-    EXPECT_EQ(went["speculative"], total_steps - expected_.clipped);
+    EXPECT_EQ(went["reverted"], clipped());
+    EXPECT_EQ(went["speculative"], total_steps - clipped());
   }
   EXPECT_EQ(same_bits("auto", 1)["after"], 0);
 }
@@ -231,7 +161,7 @@ TEST_F(ClipModes, AgreeInF32AndWithATiedEmbedding) {
   use(gpt2_f32());
   expect_some_to_clip();
   EXPECT_EQ(same_bits("deferred", 1)["deferred"], total_steps);
-  EXPECT_EQ(same_bits("speculative", 1)["reverted"], expected_.clipped);
+  EXPECT_EQ(same_bits("speculative", 1)["reverted"], clipped());
 }
 
 TEST_F(ClipModes, AgreeUnderOtherPoliciesRecomputedAndInSmallRequests) {
@@ -242,13 +172,13 @@ TEST_F(ClipModes, AgreeUnderOtherPoliciesRecomputedAndInSmallRequests) {
   options_.policy = "everything-on-disk";
   EXPECT_EQ(same_bits("deferred", 2)["deferred"], total_steps);
   options_.policy = "lru";
-  EXPECT_EQ(same_bits("speculative", 2)["reverted"], expected_.clipped);
+  EXPECT_EQ(same_bits("speculative", 2)["reverted"], clipped());
 }
 
 TEST_F(ClipModes, ChangeToDeferringWhereEveryStepClips) {
   use_where_speculating_is_fastest();
   expect(all_clip);
-  EXPECT_EQ(expected_.clipped, total_steps);
+  EXPECT_EQ(clipped(), total_steps);
   EXPECT_EQ(same_bits("speculative", 1)["reverted"], total_steps);
   auto went = same_bits("auto", 2);
   EXPECT_GT(went["reverted"], 0);
@@ -259,7 +189,7 @@ TEST_F(ClipModes, ChangeToDeferringWhereEveryStepClips) {
 TEST_F(ClipModes, KeepToTheFastestWayWhereNoStepClips) {
   use(gpt2_bf16());
   expect(none_clips);
-  EXPECT_EQ(expected_.clipped, 0);
+  EXPECT_EQ(clipped(), 0);
   EXPECT_EQ(same_bits("auto", 2)["deferred"], total_steps);
   use_where_speculating_is_fastest();
   expect(none_clips);
@@ -357,15 +287,15 @@ TEST_F(ClipModes, GoOnFromACommitWithUpdatesOfALayerDeferred) {
   const std::filesystem::path copy = scratch_ / "copy";
   CopyAfter first(options_.output_dir, copy, total_steps - 1);
   run_train(options_, first);
-  EXPECT_TRUE(bytes_of(std::filesystem::path(options_.output_dir) / "model.safetensors") == expected_.weights);
+  EXPECT_TRUE(scratch_.text_of(options_.output_dir + "/model.safetensors") == expected_.weights);
   std::filesystem::remove_all(options_.output_dir);
   std::filesystem::rename(copy, options_.output_dir);
   options_.deferred_layers = 2;
   RecordingObserver second;
   run_train(options_, second);
   EXPECT_EQ(second.steps.front().step, 3);
-  EXPECT_EQ(second.steps.back().grad_norm, expected_.norms.back());
-  EXPECT_TRUE(bytes_of(std::filesystem::path(options_.output_dir) / "model.safetensors") == expected_.weights);
+  EXPECT_EQ(second.steps.back().grad_norm, expected_.steps.back().grad_norm);
+  EXPECT_TRUE(scratch_.text_of(options_.output_dir + "/model.safetensors") == expected_.weights);
 }
 
 TEST_P(ClipModes, DISABLED_AgreeAtEveryBudgetAndLimit) {
@@ -380,7 +310,7 @@ TEST_P(ClipModes, DISABLED_AgreeAtEveryBudgetAndLimit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ClipModes, testing::Values(llama_f32(), llama_bf16(), gpt2_f32(), gpt2_bf16()),
-                         [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
+                         case_name);
 
 }  // namespace
 }  // namespace spillway

@@ -11,16 +11,12 @@
 namespace spillway {
 namespace {
 
-nlohmann::json llama() {
-  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1200,
-    "hidden_size": 64, "intermediate_size": 136, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
-}
-
 class OnADevice : public SameBits, public testing::Test {
  protected:
   void SetUp() override {
-    use(llama());
+    use(nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1200,
+      "hidden_size": 64, "intermediate_size": 136, "num_hidden_layers": 3, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})"));
     options_.gradient_accumulation_steps = 2;
     options_.max_seq_len = 50;
     options_.tile_elements = 65536;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <sstream>
 
 #include "base/error.h"
 #include "golden/model_folder.h"
@@ -19,22 +18,13 @@
 namespace spillway {
 namespace {
 
-nlohmann::json llama() {
-  return nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 700,
-    "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 6,
-    "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
-}
-
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
 class EqualResume : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    golden::write_model(scratch_ / "model", llama(), "");
+    const auto config = nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "vocab_size": 700, "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 6,
+      "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+    golden::write_model(scratch_ / "model", config, "");
     golden::write_tokens(scratch_ / "tokens.npy", 3000, 700);
     options_.model = (scratch_ / "model").string();
     options_.data = {(scratch_ / "tokens.npy").string()};
@@ -55,7 +45,7 @@ class EqualResume : public testing::TestWithParam<std::string> {
     RecordingObserver observer;
     run_train(options_, observer);
     expected_ = losses_of(observer);
-    weights_ = bytes_of(scratch_ / "whole/model.safetensors");
+    weights_ = scratch_.text_of("whole/model.safetensors");
   }
 
   static std::map<std::int64_t, float> losses_of(const RecordingObserver& observer) {
@@ -88,7 +78,7 @@ TEST_P(EqualResume, FromAFullExportUnderAnotherBudgetAndOtherPieces) {
   options_.export_steps = 4;
   options_.output_dir = (scratch_ / "first").string();
   part(options_, 1, 0);
-  EXPECT_EQ(bytes_of(scratch_ / "first/model.safetensors"), weights_);
+  EXPECT_EQ(scratch_.text_of("first/model.safetensors"), weights_);
 
   options_.piece_elements = 131072;
   options_.threads = 1;
@@ -96,9 +86,9 @@ TEST_P(EqualResume, FromAFullExportUnderAnotherBudgetAndOtherPieces) {
   options_.resume_from_checkpoint = (scratch_ / "first/checkpoint-4").string();
   options_.output_dir = (scratch_ / "second").string();
   part(options_, 5, 0);
-  EXPECT_EQ(bytes_of(scratch_ / "second/model.safetensors"), weights_);
-  EXPECT_EQ(bytes_of(scratch_ / "second/checkpoint-8/optimizer.safetensors"),
-            bytes_of(scratch_ / "first/checkpoint-8/optimizer.safetensors"));
+  EXPECT_EQ(scratch_.text_of("second/model.safetensors"), weights_);
+  EXPECT_EQ(scratch_.text_of("second/checkpoint-8/optimizer.safetensors"),
+            scratch_.text_of("first/checkpoint-8/optimizer.safetensors"));
 }
 
 TEST_P(EqualResume, AnExportWithoutTheOptimizerIsNothingToResumeFrom) {
@@ -106,7 +96,7 @@ TEST_P(EqualResume, AnExportWithoutTheOptimizerIsNothingToResumeFrom) {
   options_.save_only_model = true;
   options_.output_dir = (scratch_ / "first").string();
   part(options_, 1, 0);
-  EXPECT_FALSE(bytes_of(scratch_ / "first/checkpoint-4/model.safetensors").empty());
+  EXPECT_FALSE(scratch_.text_of("first/checkpoint-4/model.safetensors").empty());
   options_.resume_from_checkpoint = (scratch_ / "first/checkpoint-4").string();
   options_.output_dir = (scratch_ / "second").string();
   RecordingObserver observer;
@@ -129,7 +119,7 @@ TEST_P(EqualResume, FromCommitsUnderOtherBudgetsThreeTimesOver) {
   options_.spill_dir = {(scratch_ / "elsewhere").string()};
   options_.threads = 2;
   part(options_, 8, 0);
-  EXPECT_EQ(bytes_of(scratch_ / "run/model.safetensors"), weights_);
+  EXPECT_EQ(scratch_.text_of("run/model.safetensors"), weights_);
   EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "elsewhere")) << "nothing is left of a run that ended well";
 }
 
@@ -143,8 +133,8 @@ TEST_P(EqualResume, AnExportOfARunIsThatOfAStoppedOne) {
   options_.output_dir = (scratch_ / "stopped").string();
   part(options_, 1, 6);
   EXPECT_EQ(export_checkpoint(scratch_ / "stopped", -1, scratch_ / "six", false), 6);
-  for (const char* const name : {"model.safetensors", "optimizer.safetensors"})
-    EXPECT_EQ(bytes_of(scratch_ / "six" / name), bytes_of(scratch_ / "run/checkpoint-6" / name)) << name;
+  for (const std::string name : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(scratch_.text_of("six/" + name), scratch_.text_of("run/checkpoint-6/" + name)) << name;
 
   EvalOptions eval;
   eval.data = options_.data;
@@ -193,7 +183,7 @@ TEST_P(EqualResume, ASecondRunInTheFolderIsRefused) {
   } observer(options_);
   run_train(options_, observer);
   EXPECT_EQ(observer.refused, total_steps);
-  EXPECT_EQ(bytes_of(scratch_ / "run/model.safetensors"), weights_);
+  EXPECT_EQ(scratch_.text_of("run/model.safetensors"), weights_);
 }
 
 // The slot files of the run, which lie in its folder.
