@@ -1,7 +1,6 @@
 # SPILLWAY_CUDA: AUTO builds the CUDA backend where the toolkit is, ON wants it, OFF leaves it out. Without it the room
 # has absent.cpp in its place, which says so at run time, and all else is complete. The kernels take a minute of one
-# processor, so of the presets only release has all of them: debug stops at PTX, which a driver compiles, and thread has
-# none.
+# processor, so of the presets only release has them.
 #
 # The runtime library is linked statically and asks for the driver when a device is opened; cuBLASLt is loaded then too.
 # So a program built here runs on machines that have neither.

@@ -9,7 +9,7 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
-# Some forty test programs: GNU ld takes seconds for each.
+# Some twenty test programs: GNU ld takes seconds for each.
 find_program(SPILLWAY_LLD ld.lld)
 if(SPILLWAY_TESTS AND SPILLWAY_LLD)
   add_link_options(-fuse-ld=lld)

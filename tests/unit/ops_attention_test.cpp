@@ -22,9 +22,10 @@ struct AttentionSize {
 };
 
 // Few tokens, ragged and whole blocks, prime head sizes, grouped heads, one key/value head.
-const std::vector<AttentionSize> attention_sizes = {{2, {5, 2, 1, 7}},    {1, {16, 2, 2, 16}},  {3, {33, 4, 2, 13}},
-                                                    {1, {128, 2, 2, 64}}, {2, {129, 3, 1, 16}}, {1, {300, 4, 2, 32}},
-                                                    {2, {256, 2, 2, 20}}, {1, {150, 2, 1, 128}}};
+const std::vector<AttentionSize> attention_sizes = {{2, {5, 2, 1, 7}},    {1, {16, 2, 2, 16}},   {3, {33, 4, 2, 13}},
+                                                    {1, {128, 2, 2, 64}}, {2, {129, 3, 1, 16}},  {1, {300, 4, 2, 32}},
+                                                    {2, {256, 2, 2, 20}}, {1, {150, 2, 1, 128}}, {1, {70, 2, 2, 16}},
+                                                    {1, {100, 2, 1, 32}}, {1, {140, 1, 1, 256}}, {1, {40, 1, 1, 800}}};
 
 struct Problem {
   AttentionSize size;

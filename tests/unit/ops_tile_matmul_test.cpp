@@ -11,12 +11,12 @@ namespace {
 
 using ops_test::Seeded;
 
-constexpr std::int64_t tile_m = 37;  // whole tiles and a part of one
+constexpr std::int64_t tile_m = 133;  // whole tiles, a part of one, and more than two panels
 
 struct TileCase {
   std::int64_t n;  // a multiple of 64 but not of 48 has tiles of 6 rows
   bool transposed_b;
-  std::int64_t k = 150;  // from 768 numbers, or pairs, in several chunks
+  std::int64_t k = 150;  // above 768 numbers, or pairs, in several chunks
 };
 
 std::vector<bf16_t> numbers(std::int64_t count, Seeded& seeded) {
@@ -29,7 +29,7 @@ std::vector<bf16_t> numbers(std::int64_t count, Seeded& seeded) {
 class TileMatmulTest : public testing::TestWithParam<TileCase> {
  protected:
   void SetUp() override {
-    if (!matmul_prefers_tiles()) GTEST_SKIP() << "products of this processor are the library's";
+    if (best_isa() != Isa::avx512) GTEST_SKIP() << "this processor has no AVX-512";
   }
   std::vector<float> product(Bf16Product how, Triangle triangle = Triangle::none) const;
 
@@ -79,15 +79,18 @@ TEST_P(TileMatmulTriangles, HaveTheBitsOfTheWhole) {
   const std::vector<float> whole = product(Bf16Product::widened);
   const std::vector<float> lower = product(Bf16Product::widened, Triangle::c_up_to_row);
   const std::vector<float> upper = product(Bf16Product::widened, Triangle::c_from_row);
-  std::int64_t left_out = 0;
+  std::int64_t left_out_above = 0;
+  std::int64_t left_out_below = 0;
   for (std::int64_t row = 0; row < tile_m; ++row) {
     for (std::int64_t column = 0; column < test_.n; ++column) {
       const auto at = static_cast<std::size_t>(row * test_.n + column);
       ASSERT_EQ(column <= row ? lower[at] : upper[at], whole[at]) << row << ", " << column;
-      left_out += (column > row ? lower[at] : upper[at]) == whole[at] ? 0 : 1;
+      if (column > row && lower[at] != whole[at]) ++left_out_above;
+      if (column < row && upper[at] != whole[at]) ++left_out_below;
     }
   }
-  EXPECT_EQ(left_out > 0, test_.n > 64) << "more than a panel";
+  EXPECT_EQ(left_out_above > 0, test_.n > 64) << "more than a panel";
+  EXPECT_GT(left_out_below, 0);
   for (const bool up_to_row : {true, false}) {
     const std::vector<bf16_t> all = a_;
     for (std::int64_t row = 0; row < tile_m; ++row) {
@@ -108,7 +111,7 @@ TEST_P(TileMatmulTest, BothWaysAgreeWithinRounding) {
   if (!matmul_has_bf16()) GTEST_SKIP() << "this processor has no AVX512_BF16";
   const std::vector<float> widened = product(Bf16Product::widened);
   const std::vector<float> pairs = product(Bf16Product::pairs);
-  for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_NEAR(pairs[i], widened[i], 1e-3) << i;
+  for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_NEAR(pairs[i], widened[i], test_.k > 768 ? 1e-3 : 1e-4);
 }
 
 std::string name_of_case(const testing::TestParamInfo<TileCase>& test) {

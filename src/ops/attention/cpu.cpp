@@ -104,7 +104,6 @@ class BlockProduct {
   BlockProduct(const MatmulShape& shape, ScratchLayout& layout) : accumulates_(shape.accumulate) {
     if (TileMatmul::serves(shape)) {
       tiles_.emplace(shape, layout);
-      SPILLWAY_CHECK(tiles_->tasks() == 1, "{} x {}", shape.m, shape.n);
     } else {
       library_.emplace(shape);
       scratch_ = layout.take(library_->scratch_bytes());
@@ -114,7 +113,10 @@ class BlockProduct {
 
   void run(const void* a, const void* b, float* c, Triangle triangle, std::span<std::byte> scratch) const {
     if (tiles_) {
-      tiles_->run(0, {.a = a, .b = b, .sum = accumulates_ ? c : nullptr, .c = c, .triangle = triangle}, scratch);
+      for (std::int64_t task = 0; task < tiles_->tasks(); ++task) {
+        SPILLWAY_CHECK(tiles_->part(task).row == 0, "a block is cut in parts of rows");
+        tiles_->run(task, {.a = a, .b = b, .sum = accumulates_ ? c : nullptr, .c = c, .triangle = triangle}, scratch);
+      }
     } else {
       library_->run({.a = a, .b = b, .bias = nullptr, .c = c, .scratch = scratch_part(scratch, scratch_)});
     }

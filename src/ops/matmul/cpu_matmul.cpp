@@ -240,7 +240,7 @@ std::string matmul_numeric_key() {
     key += fmt::format(" {} {}", name_of(shape.in), describe_primitive(shape).impl_info_str());
   }
   if (matmul_prefers_tiles()) key += " tiles 8x48 6x64";
-  if (matmul_prefers_tiles() && matmul_bf16_product() == Bf16Product::widened) key += " widened";
+  if (matmul_prefers_tiles() && matmul_bf16_product() == Bf16Product::widened) key += " widened B";
   key += " panels";
   for (const std::int64_t rows : {1, 1024, 4096}) key += fmt::format(" {}", matmul_panel_rows(rows));
   return key;

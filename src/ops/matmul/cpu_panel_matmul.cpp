@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-// Columns of B that are widened at a time where the processor has no bf16 products.
+// Columns of B that are widened at a time where the library has no bf16 products.
 constexpr std::int64_t widened_columns = 256;
 
 const std::byte* bytes_at(const void* base, std::int64_t offset_bytes) {

@@ -57,8 +57,8 @@ template <typename Product, typename Out, int rows, int vectors>
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 16
     for (int v = 0; v < vectors; ++v) {
-      const float* const start = tile.start + r * tile.start_stride + v * lane_count;
-      sums[r][v] = tile.start == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(start);
+      sums[r][v] = tile.start == nullptr ? _mm512_setzero_ps()
+                                         : _mm512_loadu_ps(tile.start + r * tile.start_stride + v * lane_count);
     }
   }
   if (tile.sum != nullptr) {  // wanted at the end, and far away

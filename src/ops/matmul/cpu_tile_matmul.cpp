@@ -127,11 +127,11 @@ void TileMatmul::run_block(const MatmulPart& part, const Block& block, const Ope
 TileMatmul::Extent TileMatmul::extent_of(Triangle triangle, std::int64_t first_row, std::int64_t end_row,
                                          const Steps& steps) const {
   Extent extent{0, shape_.n, {0, steps.count}};
-  if (triangle == Triangle::none) return extent;
-  SPILLWAY_CHECK(steps.count == steps_, "a triangle of {} steps", steps_);
-  const std::int64_t in_step = unit_bytes / size_of(unit_);
   if (triangle == Triangle::c_up_to_row) extent.end_column = end_row;
   if (triangle == Triangle::c_from_row) extent.first_column = first_row;
+  if (triangle != Triangle::a_up_to_row && triangle != Triangle::a_from_row) return extent;
+  SPILLWAY_CHECK(steps.count == steps_, "a triangle of A with {} steps", steps_);
+  const std::int64_t in_step = unit_bytes / size_of(unit_);
   if (triangle == Triangle::a_up_to_row) extent.steps.count = std::min(steps_, divide_up(end_row, in_step));
   if (triangle == Triangle::a_from_row) {
     extent.steps.first = std::min(steps_, first_row / in_step);

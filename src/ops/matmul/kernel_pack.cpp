@@ -59,7 +59,7 @@ void transpose(const From* from, std::int64_t from_stride, std::int64_t rows, st
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c = r < whole_rows ? whole_cols : 0; c < cols; ++c) {
       const From element = from[r * from_stride + c];
-      to[c * to_stride + r] = sizeof(From) == sizeof(T) ? static_cast<T>(element) : static_cast<T>(element) << 16;
+      to[c * to_stride + r] = static_cast<T>(sizeof(From) == sizeof(T) ? element : std::uint32_t{element} << 16);
     }
   }
 }

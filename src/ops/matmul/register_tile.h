@@ -1,4 +1,4 @@
-// The innermost product: one tile of C in vector registers, over the whole of k.
+// The innermost product: one tile of C in vector registers, over a chunk of k.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ enum class Triangle {
   none,
   c_up_to_row,  // C[r][c] is read for c <= r
   c_from_row,   // for c >= r
-  a_up_to_row,  // A[r][k] is zero but for k <= r
+  a_up_to_row,  // A[r][k] is zero but for k <= r; k is a single chunk
   a_from_row,   // but for k >= r
 };
 
