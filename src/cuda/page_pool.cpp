@@ -21,6 +21,7 @@ DevicePagePool::DevicePagePool(const Driver& driver, int device, std::int64_t pa
                     format_bytes(page_bytes_), format_bytes(least_bytes));
   }
   try {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver gives addresses as numbers
     base_ = reinterpret_cast<std::byte*>(driver_.reserve(address_bytes_, page_bytes_));
     for (std::int64_t page = 0; page < page_count_; ++page) {
       const std::uint64_t handle = driver_.create(device_, page_bytes_);

@@ -16,7 +16,7 @@ void Executor::speculate(std::span<const BundleId> bundles) {
   }
   const std::lock_guard lock(speculation_mutex_);
   SPILLWAY_CHECK(!speculation_, "a run that may be taken back is not decided yet");
-  speculation_.emplace();
+  speculation_ = Speculation{};
   speculation_->bundles.resize(layout_.bundles.size(), false);
   for (const BundleId bundle : bundles) speculation_->bundles[index_of(bundle)] = true;
 }

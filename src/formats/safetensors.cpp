@@ -77,9 +77,9 @@ void SafetensorsReader::read(const SafetensorsEntry& entry, std::int64_t byte_be
   file_.drop_cache(offset, bytes);
 }
 
-SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::span<const SafetensorsTensor> tensors,
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::span<const SafetensorsTensor> tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : temporary_(std::move(path)), header_(lay_out(tensors, metadata)) {
+    : temporary_(path), header_(lay_out(tensors, metadata)) {
   for (std::size_t i = 0; i < header_.entries.size(); ++i) {
     const bool added = by_name_.emplace(header_.entries[i].name, i).second;
     SPILLWAY_CHECK(added, "tensor '{}' twice", header_.entries[i].name);

@@ -122,7 +122,7 @@ struct SafetensorsTensor {
 // fails or is full.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(std::filesystem::path path, std::span<const SafetensorsTensor> tensors,
+  SafetensorsWriter(const std::filesystem::path& path, std::span<const SafetensorsTensor> tensors,
                     const std::map<std::string, std::string>& metadata);
 
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }

@@ -14,7 +14,7 @@ void PagesByNextUse::add(std::int32_t next_use, std::int64_t pages) {
 
 std::int64_t PagesByNextUse::up_to(std::int32_t segment) const {
   std::int64_t pages = 0;
-  for (auto at = static_cast<std::size_t>(segment + 1); at > 0; at -= at & (~at + 1)) pages += sums_[at];
+  for (auto at = static_cast<std::size_t>(segment) + 1; at > 0; at -= at & (~at + 1)) pages += sums_[at];
   return pages;
 }
 

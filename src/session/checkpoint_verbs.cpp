@@ -130,7 +130,7 @@ std::string option_of(const RunState& run, const std::string& key) {
 
 // The folder that the weights came from. Earlier versions wrote down what was given.
 fs::path model_of(const RunState& run) {
-  const fs::path model = option_of(run, "model");
+  fs::path model = option_of(run, "model");
   std::error_code error;
   if (!model.is_absolute() && !fs::is_directory(model, error))
     throw UserError("the commit of step {} was made with the model folder {}; ask from the directory that it lies in",

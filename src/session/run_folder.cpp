@@ -61,7 +61,7 @@ std::string in_the_way(const fs::path& dir) {
   const bool ours = of_a_run(dir);
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
-    const std::string name = entry.path().filename().string();
+    std::string name = entry.path().filename().string();
     const std::string kind = entry.path().extension().string();
     if (ours && is_shard_of_killed_run(dir, name)) continue;
     if (kind == ".safetensors" || name == "model.safetensors.index.json") return name;

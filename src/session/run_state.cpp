@@ -158,7 +158,7 @@ std::string json_of(const RunState& state) {
 
 RunState parse_run_state(std::string_view text, std::string_view file) {
   try {
-    const RunState state = state_from(nlohmann::json::parse(text));
+    RunState state = state_from(nlohmann::json::parse(text));
     const auto is_share = [](double product) { return product >= 0 && product <= 1; };
     if (!is_share(state.products.beta1) || !is_share(state.products.beta2))
       throw UserError("its optimizer counters are {} and {}", state.products.beta1, state.products.beta2);

@@ -42,7 +42,7 @@ std::string numeric_key();
 
 std::string json_of(const RunState& state);
 // Throws UserError, naming `file`, whatever the text.
-RunState parse_run_state(std::string_view json, std::string_view file);
+RunState parse_run_state(std::string_view text, std::string_view file);
 
 // Whether `now` (whose position does not matter) may go on from `then`. UserError names what differs in the model, the
 // data, the order of the data or the dtype, and, unless `allow_numeric_change`, in the numeric key. What may change is

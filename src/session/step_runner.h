@@ -52,7 +52,7 @@ class StepRunner {
   std::int64_t sequences() const { return shape_.sequences * shape_.micro_batches; }  // of a step
 
  private:
-  RunReport run_plan(std::int32_t plan);
+  RunReport run_plan(std::int32_t number);
   void expect_commit_of(std::int32_t plan, bool wanted);
   RunReport update(std::int32_t program, const UpdateProgram& update, const PendingUpdate& pending, bool commits);
   void settle_speculation(Outcome& outcome, const Step& step, float factor);

@@ -25,7 +25,7 @@ OpClass class_of(const Program& program, const Op& op) {
   what.shape += "->";
   for (const ValueType& type : writes) what.shape += ' ' + shape_of(type);
   for (const auto& [name, item] : op.attrs.items()) {
-    what.shape += std::visit([&](const auto& value) { return fmt::format(" {}={}", name, value); }, item);
+    what.shape += std::visit([&, key = name](const auto& value) { return fmt::format(" {}={}", key, value); }, item);
   }
   const auto is_bf16 = [](const ValueType& type) { return type.rows > 0 && type.dtype == DType::bf16; };
   for (const ValueType& type : reads) {

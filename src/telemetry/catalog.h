@@ -66,10 +66,10 @@ struct Catalog {
 
   std::int64_t bytes_of(EventMemory memory) const { return memory == EventMemory::host ? arena_bytes : device_bytes; }
 
-  std::string_view phase_of(std::uint8_t plan, std::int32_t op) const;   // "" when unknown
-  std::string describe_op(std::uint8_t plan, std::int32_t op) const;     // "linear_dx of backward layer 3 mlp"
-  std::string describe_bundle(std::int32_t bundle) const;                // "model.norm.weight (4.00 KiB)"
-  std::string describe_move(EventLane lane, std::int32_t bundle) const;  // "the read of model.norm.weight (…)"
+  std::string_view phase_of(std::uint8_t plan_number, std::int32_t number) const;  // "" when unknown
+  std::string describe_op(std::uint8_t plan_number, std::int32_t number) const;  // "linear_dx of backward layer 3 mlp"
+  std::string describe_bundle(std::int32_t number) const;                        // "model.norm.weight (4.00 KiB)"
+  std::string describe_move(EventLane lane, std::int32_t number) const;  // "the read of model.norm.weight (…)"
 };
 std::string describe(const Catalog& catalog, const CatalogOp& op);  // "backward layer 3 mlp micro-batch 1"
 

@@ -84,8 +84,8 @@ struct FlightRecord {
   std::int64_t committed_ns = 0;
 };
 
-// `path` is the file, or the folder of a run. Throws UserError when it is missing or not one of ours.
-FlightRecord read_flight(const std::filesystem::path& path);
+// `given` is the file, or the folder of a run. Throws UserError when it is missing or not one of ours.
+FlightRecord read_flight(const std::filesystem::path& given);
 
 // The story in sentences, without full stops: what ended it, the step, the last op finished, the op and the moves in
 // progress, what it waited for, the last commit.

@@ -19,8 +19,8 @@ struct TraceOptions {
   std::int64_t steps = 0;  // only the last so many; 0: all there are
 };
 
-// `events` by time. Hands the text over in pieces.
-void write_trace(const Catalog& catalog, std::span<const Event> events, const TraceOptions& options,
+// `all` events by time. Hands the text over in pieces.
+void write_trace(const Catalog& catalog, std::span<const Event> all, const TraceOptions& options,
                  const std::function<void(std::string_view text)>& out);
 
 }  // namespace spillway

@@ -18,13 +18,15 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def changed_files():
-    """What git says was changed lately, so that it is checked first."""
-    names = set()
-    for command in (["git", "diff", "--name-only", "HEAD~1"], ["git", "ls-files", "--others", "--exclude-standard"]):
+def newest_first():
+    """Paths by how lately git says they changed: what is not committed yet, then commit by commit."""
+    order = {}
+    for command in (["git", "ls-files", "--others", "--exclude-standard"], ["git", "diff", "--name-only", "HEAD"],
+                    ["git", "log", "--format=", "--name-only", "--max-count=300"]):
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        names |= set(result.stdout.split("\n"))
-    return names
+        for name in result.stdout.split("\n"):
+            order.setdefault(name, len(order))
+    return order
 
 
 def digest_of(paths):
@@ -50,9 +52,9 @@ def commands_of(build):
 def sources_of(build):
     """One path of src/ each, though a kernel is compiled for several targets."""
     paths = {pathlib.Path(c["directory"], c["file"]).resolve() for c in commands_of(build)}
-    changed = changed_files()
+    order = newest_first()
     own = [p for p in paths if p.is_relative_to(ROOT / "src") and p.suffix == ".cpp"]  # not what nvcc compiles
-    return sorted(own, key=lambda p: (str(p.relative_to(ROOT)) not in changed, p))
+    return sorted(own, key=lambda p: (order.get(str(p.relative_to(ROOT)), len(order)), p))
 
 
 def gcc_headers():

@@ -212,7 +212,6 @@ bool matmul_has_bf16() {
 }
 
 bool matmul_prefers_tiles() {
-  engine();
   static const bool off = tiles_given() == "off";
   if (off || !has_avx512()) return false;
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) != dnnl_cpu_isa_avx512_core_amx;

@@ -64,41 +64,23 @@ void transpose(const From* from, std::int64_t from_stride, std::int64_t rows, st
   }
 }
 
-void pair_rows(const std::uint16_t* from, std::int64_t from_stride, std::int64_t pairs, std::int64_t cols,
-               std::int64_t panel, std::uint32_t* to) {
-  for (std::int64_t r = 0; r < pairs; ++r) {
-    const std::uint16_t* const low = from + 2 * r * from_stride;
-    const std::uint16_t* const high = low + from_stride;
-    for (std::int64_t c = 0; c < cols; c += panel) {
-      std::uint32_t* const row = to + c * pairs + r * panel;
-      const std::int64_t end = c + panel < cols ? c + panel : cols;
-      std::int64_t i = c;
-      for (; i + lanes <= end; i += lanes) {
-        u16x16 a;
-        u16x16 b;
-        std::memcpy(&a, low + i, sizeof a);
-        std::memcpy(&b, high + i, sizeof b);
-        const u32x16 both = __builtin_convertvector(a, u32x16) | __builtin_convertvector(b, u32x16) << 16;
-        std::memcpy(row + (i - c), &both, sizeof both);
-      }
-      for (; i < end; ++i) row[i - c] = low[i] | std::uint32_t{high[i]} << 16;
-    }
-  }
-}
-
-void widen_rows(const std::uint16_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
-                std::int64_t panel, std::uint32_t* to) {
+// For each row of the panels a pair of rows of 16-bit elements, or one row, widened.
+template <bool pairs>
+void rows_in_panels(const std::uint16_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
+                    std::int64_t panel, std::uint32_t* to) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    const std::uint16_t* const elements = from + r * from_stride;
+    const std::uint16_t* const low = from + (pairs ? 2 * r : r) * from_stride;
+    const std::uint16_t* const high = pairs ? low + from_stride : low;
     for (std::int64_t c = 0; c < cols; c += panel) {
       std::uint32_t* const row = to + c * rows + r * panel;
       const std::int64_t end = c + panel < cols ? c + panel : cols;
       std::int64_t i = c;
       for (; i + lanes <= end; i += lanes) {
-        const u32x16 wide = widened(elements + i);
-        std::memcpy(row + (i - c), &wide, sizeof wide);
+        u32x16 units = widened(high + i);
+        if constexpr (pairs) units |= widened(low + i) >> 16;
+        std::memcpy(row + (i - c), &units, sizeof units);
       }
-      for (; i < end; ++i) row[i - c] = std::uint32_t{elements[i]} << 16;
+      for (; i < end; ++i) row[i - c] = (pairs ? low[i] : 0U) | std::uint32_t{high[i]} << 16;
     }
   }
 }
@@ -127,8 +109,8 @@ PackKernels pack_kernels_of_target() {
   return {&transpose<u16x16, std::uint16_t, std::uint16_t>,
           &transpose<u32x16, std::uint32_t, std::uint32_t>,
           &transpose<u32x16, std::uint16_t, std::uint32_t>,
-          &pair_rows,
-          &widen_rows,
+          &rows_in_panels<true>,
+          &rows_in_panels<false>,
           &widen_row,
           &narrow_row,
           &add_row};
