@@ -170,6 +170,8 @@ void HostPagePool::move(PageId page, std::byte* to) {
   // moment, an allocator's for one, could be given the hole, which later attachments would destroy.
   const auto bytes = static_cast<std::size_t>(options_.page_bytes);
   const void* const moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+  if (moved != to && errno == EINVAL)
+    throw DeviceError("this kernel does not move pages of memory and keep their place; that needs Linux 5.7");
   SPILLWAY_CHECK(moved == to, "moving page {}: {}", index_of(page), errno_text(errno));
   fill_gap(page, from, PROT_NONE);
 

@@ -122,7 +122,7 @@ void IoParts::abandon_rest(std::size_t number) {
 // end of the file. A part of a read that failed is tried once more: disks, and networks before them, fail for a moment.
 // A write is not: what lies on the disk after its failure is not known, and a second one that succeeds would hide that.
 bool IoParts::advance(Part& part, Active& active, std::int64_t result) {
-  if (result == -EINTR || result == -EAGAIN) return false;
+  if ((result == -EINTR || result == -EAGAIN) && ++part.interruptions < most_interruptions) return false;
   if (result < 0) {
     const bool is_first = !std::exchange(part.has_failed, true);
     if (is_first && active.request.kind == IoRequest::Kind::read) return false;
@@ -131,6 +131,7 @@ bool IoParts::advance(Part& part, Active& active, std::int64_t result) {
   }
   const std::int64_t reached = part.from_bytes + result;
   if (reached > part.done_bytes) {
+    part.interruptions = 0;
     part.done_bytes = reached;
     part.from_bytes = active.direct ? reached / direct_alignment * direct_alignment : reached;
     return part.done_bytes == part.bytes;

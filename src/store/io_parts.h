@@ -11,6 +11,9 @@
 
 namespace spillway {
 
+// A transfer that gains nothing is begun again so often; file systems that never get further exist.
+inline constexpr int most_interruptions = 100000;
+
 // The files of an engine; descriptors are borrowed.
 class IoFiles {
  public:
@@ -72,6 +75,7 @@ class IoParts {
     std::int64_t done_bytes = 0;
     std::int64_t from_bytes = 0;  // where the transfer under way begins, in the part
     bool has_failed = false;
+    int interruptions = 0;  // since it last gained bytes
   };
 
   static bool advance(Part& part, Active& active, std::int64_t result);

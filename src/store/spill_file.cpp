@@ -19,6 +19,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "store/aligned_buffer.h"
+#include "store/io_parts.h"
 
 namespace spillway {
 namespace {
@@ -123,12 +124,14 @@ void sync_directory(const fs::path& directory) {
 template <typename Step>
 std::pair<std::size_t, int> transfer_all(std::size_t bytes, int retries, const Step& step) {
   std::size_t done = 0;
+  int interruptions = 0;
   while (done < bytes) {
     const std::int64_t result = step(done);
-    if (result == -EINTR || result == -EAGAIN) continue;
+    if ((result == -EINTR || result == -EAGAIN) && ++interruptions < most_interruptions) continue;
     if (result < 0 && retries-- > 0) continue;
     if (result < 0) return {done, static_cast<int>(-result)};
     if (result == 0) return {done, 0};
+    interruptions = 0;
     // A direct transfer goes on from an aligned byte.
     const std::size_t reached = done + static_cast<std::size_t>(result);
     if (reached == bytes) return {bytes, 0};

@@ -27,14 +27,18 @@ class UringEngine final : public IoEngine {
     watch_wake();
   }
 
+  // Where the kernel refuses what it took before, what is queued never begins.
   ~UringEngine() override {
     std::vector<IoCompletion> dropped;
-    while (parts_.under_way() > 0) {
-      io_uring_submit_and_wait(&ring_, 1);
-      reap(dropped);
-    }
+    while (parts_.under_way() > 0 && is_taken(io_uring_submit_and_wait(&ring_, 1))) reap(dropped);
     io_uring_queue_exit(&ring_);
     close(wake_descriptor_);
+  }
+
+  // Before the first request: a filter of system calls may allow the ring and refuse its use. Returns why.
+  std::string begin() {
+    const int result = io_uring_submit(&ring_);
+    return is_taken(result) ? "" : fmt::format("io_uring refuses requests: {}", errno_text(-result));
   }
 
   int add_file(int descriptor) override { return files_.add(descriptor); }
@@ -96,11 +100,12 @@ class UringEngine final : public IoEngine {
     }
   }
 
+  // EAGAIN and EBUSY: the kernel is short of memory or has completions for us; what was not taken stays queued.
+  static bool is_taken(int result) { return result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY; }
+
   void enter(unsigned wait_count) {
     const int result = wait_count > 0 ? io_uring_submit_and_wait(&ring_, wait_count) : io_uring_submit(&ring_);
-    // EAGAIN and EBUSY: the kernel is short of memory or has completions for us; what was not taken stays queued.
-    if (result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY) return;
-    throw DeviceError("io_uring refused requests ({}): train with io_uring turned off", errno_text(-result));
+    if (!is_taken(result)) throw DeviceError("io_uring refuses requests that it took before: {}", errno_text(-result));
   }
 
   void reap(std::vector<IoCompletion>& done) {
@@ -131,15 +136,17 @@ class UringEngine final : public IoEngine {
   IoFiles files_;
 };
 
-bool supports_operations(io_uring& ring) {
+// Why not, or nothing.
+std::string lacking_operations(io_uring& ring) {
   io_uring_probe* const probe = io_uring_get_probe_ring(&ring);
-  if (probe == nullptr) return false;
+  if (probe == nullptr)
+    return "io_uring does not say what it can do; that needs Linux 5.6, and no filter of system calls";
   bool all = true;
   for (const int operation : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_POLL_ADD}) {
     all = all && io_uring_opcode_supported(probe, operation) != 0;
   }
   io_uring_free_probe(probe);
-  return all;
+  return all ? "" : "io_uring of this kernel has no plain reads and writes; they need Linux 5.6";
 }
 
 }  // namespace
@@ -150,9 +157,9 @@ std::unique_ptr<IoEngine> make_uring_engine(const IoOptions& options, std::strin
     reason = fmt::format("io_uring was refused: {}", errno_text(-error));
     return nullptr;
   }
-  if (!supports_operations(ring)) {
+  reason = lacking_operations(ring);
+  if (!reason.empty()) {
     io_uring_queue_exit(&ring);
-    reason = "io_uring of this kernel has no plain reads and writes (needs Linux 5.6)";
     return nullptr;
   }
   const int wake_descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -161,7 +168,10 @@ std::unique_ptr<IoEngine> make_uring_engine(const IoOptions& options, std::strin
     io_uring_queue_exit(&ring);
     throw DeviceError("no file descriptor for input and output ({}): raise 'ulimit -n'", errno_text(error));
   }
-  return std::make_unique<UringEngine>(options, ring, wake_descriptor);
+  auto engine = std::make_unique<UringEngine>(options, ring, wake_descriptor);
+  reason = engine->begin();
+  if (!reason.empty()) return nullptr;
+  return engine;
 }
 
 }  // namespace spillway

@@ -1,6 +1,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -240,6 +244,37 @@ TEST(StoreIoEngine, SaysWhichItIsAndWhy) {
   EXPECT_THAT(any->describe(), testing::HasSubstr("io_uring"));
 }
 
+// From now on, in this process and for good, as container runtimes do it.
+bool refuse_system_call(unsigned number) {
+  std::array<sock_filter, 4> filter{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                                     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+                                     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                                     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// Ends the process: 0 where threads serve a write and a read after the ring was refused, and it is said why.
+[[noreturn]] void use_engine_without(unsigned system_call) {
+  if (!refuse_system_call(system_call)) std::_Exit(2);
+  const auto engine = make_io_engine({.depth = 2});
+  if (engine->describe().find("pread and pwrite") == std::string::npos) std::_Exit(3);
+  if (engine->describe().find("Operation not permitted") == std::string::npos) std::_Exit(4);
+  const TestFile file(false);
+  const int number = engine->add_file(file.descriptor());
+  const Buffer data = make_buffer(8192);
+  for (const IoRequest::Kind kind : {IoRequest::Kind::write, IoRequest::Kind::read}) {
+    engine->submit({kind, number, 0, data.get(), 8192, 1});
+    if (wait_for(*engine, 1).front().bytes != 8192) std::_Exit(5);
+  }
+  std::_Exit(0);
+}
+
+TEST(StoreIoEngine, ARingThatMayNotBeMadeOrNotBeUsedIsReplacedByThreads) {
+  EXPECT_EXIT(use_engine_without(SYS_io_uring_setup), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(use_engine_without(SYS_io_uring_enter), testing::ExitedWithCode(0), "");
+}
+
 // The kernel's part is played here: it transfers less than asked, interrupts, and fails.
 void drive_parts(std::uint64_t seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -397,6 +432,22 @@ TEST(StoreIoParts, AFailedReadGoesOnWhereItWas) {
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].error, EIO);
   EXPECT_EQ(done[0].bytes, 6000);
+}
+
+TEST(StoreIoParts, ATransferThatIsInterruptedForEverFails) {
+  IoParts parts(1, 8192);
+  std::vector<std::byte> memory(8192);
+  parts.add({IoRequest::Kind::write, 0, 0, memory.data(), 8192, 4}, false);
+  std::vector<IoCompletion> done;
+  const auto interrupt = [&] { parts.finish(parts.start(), -EAGAIN, done); };
+  for (int i = 1; i < most_interruptions; ++i) interrupt();
+  parts.finish(parts.start(), 5000, done);  // it has gained something, and begins to count anew
+  for (int i = 1; i < most_interruptions; ++i) interrupt();
+  ASSERT_TRUE(done.empty());
+  interrupt();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].error, EAGAIN);
+  EXPECT_EQ(done[0].bytes, 5000);
 }
 
 class StoreFaults : public testing::TestWithParam<bool> {
