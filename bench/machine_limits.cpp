@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/steady_clock.h"
 #include "executor/kernel_table.h"
 #include "ops/linear/cpu.h"
 #include "ops/linear/linear.h"
@@ -22,12 +23,6 @@
 
 namespace spillway::bench {
 namespace {
-
-using SteadyClock = std::chrono::steady_clock;
-
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
 
 template <typename Work>
 double on_threads(int threads, const Work& work) {  // seconds

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <string>
 
 #include "base/bytes.h"
+#include "base/steady_clock.h"
 #include "model/presets.h"
 #include "model/programs.h"
 #include "plan/tiers.h"
@@ -21,10 +21,6 @@
 
 namespace spillway::bench {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The shape of Llama 2 70B.
 ModelConfig llama_70b() {
@@ -92,13 +88,13 @@ int bench(const Settings& settings) {
   shape.micro_batches = settings.integer("micro_batches", 4);
   shape.way = settings.real("clip", 0) > 0 ? UpdateWay::after : UpdateWay::during;
 
-  auto start = std::chrono::steady_clock::now();
+  auto start = SteadyClock::now();
   const Model model(config, DType::bf16, Purpose::training, {});
   const TrainingProgram training = record_training(model, shape);
   const Program& program = training.program;
   std::printf("%s: %zu ops, %zu values, recorded in %.3f s\n", preset.c_str(), program.ops.size(),
               program.values.size(), seconds_since(start));
-  start = std::chrono::steady_clock::now();
+  start = SteadyClock::now();
   const std::vector<const Program*> programs{&program};
   const Layout layout = lay_out(programs, model.state(), 0);
   std::printf("layout: %d segments, %zu bundles, %.3f s\n", layout.programs[0].segments.count(), layout.bundles.size(),
@@ -107,14 +103,14 @@ int bench(const Settings& settings) {
   const std::int64_t smallest = smallest_pages(layout);
   const std::int64_t pages =
       std::max(smallest, static_cast<std::int64_t>(settings.real("share", 0.25) * static_cast<double>(in_memory)));
-  start = std::chrono::steady_clock::now();
+  start = SteadyClock::now();
   const PlanRequest request{.commits = settings.integer("commits", 0) > 0};
   const TierPages tiers{
       std::max(smallest, static_cast<std::int64_t>(settings.real("device", 0) * static_cast<double>(in_memory))),
       std::max(pages, smallest_host_pages(layout))};
   const Plan plan = has_device ? make_tiered_plan(layout, 0, tiers, request) : make_plan(layout, 0, pages, request);
   const double plan_seconds = seconds_since(start);
-  start = std::chrono::steady_clock::now();
+  start = SteadyClock::now();
   const std::string broken = verify(plan, layout, program);
   std::printf("plan: %s of %s (smallest %s), %zu instructions, %.3f s; verified in %.3f s%s\n",
               format_bytes(pages * layout.page_bytes).c_str(), format_bytes(in_memory * layout.page_bytes).c_str(),
@@ -125,7 +121,7 @@ int bench(const Settings& settings) {
   rates.read_bytes_per_second = rates.write_bytes_per_second = rates.mixed_bytes_per_second =
       settings.real("disk", 1.4e9);
   rates.link = {settings.real("link", 8e9), settings.real("link", 8e9), 10e-6};
-  start = std::chrono::steady_clock::now();
+  start = SteadyClock::now();
   const Timeline timeline = simulate_steady(plan, layout, rates);
   std::printf("a step: %.3f s, compute %.3f s, waits %.3f s, disk %.3f s, read %s, written %s; ratio %.4f; %.3f s\n",
               timeline.seconds, timeline.compute_seconds, timeline.stalled_seconds, timeline.disk_seconds,

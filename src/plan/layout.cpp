@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -48,17 +49,21 @@ class LayoutMaker {
   LayoutMaker(std::span<const Program* const> programs, const State& state) : programs_(programs), state_(state) {
     for (std::size_t p = 0; p < state.pieces().size(); ++p) add_storage(state.bytes_of(static_cast<PieceId>(p)));
     state_storages_ = static_cast<std::int32_t>(storages_.size());
-    for (std::size_t p = 0; p < programs.size(); ++p) layout_.programs.push_back(start(*programs[p]));
+    for (const Program* program : programs) {
+      segments_.emplace_back(*program);
+      value_storages_.push_back(storages_of(*program));
+    }
     for (std::size_t p = 0; p < programs.size(); ++p) join_adjacent(p);
     make_classes();
     for (std::size_t p = 0; p < programs.size(); ++p) note_touches(p);
   }
 
   // Groups smaller than `small_bytes` share one bundle, so that a vector of a few hundred numbers has no page of its
-  // own.
+  // own. May be called again.
   Layout make(std::int64_t page_bytes, std::int64_t small_bytes) {
     small_bytes_ = small_bytes;
-    storage_places_.resize(storages_.size());
+    storage_places_.assign(storages_.size(), {});
+    for (const Segments& segments : segments_) layout_.programs.push_back({segments, {}, {}, {}, {}});
     make_state_bundles();
     for (std::size_t p = 0; p < programs_.size(); ++p) make_local_bundles(static_cast<std::int32_t>(p));
     for (std::size_t p = 0; p < programs_.size(); ++p) place_values(p);
@@ -71,7 +76,7 @@ class LayoutMaker {
     for (std::size_t p = 0; p < programs_.size(); ++p) note_uses(*programs_[p], state_, layout_, p);
     layout_.page_bytes = page_bytes;
     assign_addresses();
-    return std::move(layout_);
+    return std::exchange(layout_, {});
   }
 
  private:
@@ -90,8 +95,7 @@ class LayoutMaker {
   }
 
   // Gives every value its storage, sharing where the op permits it and nothing reads the old value later.
-  ProgramLayout start(const Program& program) {
-    ProgramLayout layout{Segments(program), {}, {}, {}, {}};
+  std::vector<std::int32_t> storages_of(const Program& program) {
     std::vector<std::int32_t> last_read(program.values.size(), -1);
     for (std::size_t i = 0; i < program.ops.size(); ++i) {
       for (const Operand& read : program.ops[i].reads) {
@@ -117,8 +121,7 @@ class LayoutMaker {
       }
       check_versions(program, op, last_read, static_cast<std::int32_t>(i));
     }
-    value_storages_.push_back(std::move(storage));
-    return layout;
+    return storage;
   }
 
   // The read whose storage write `w` may take: local, of the same bytes value by value, read here for the last time and
@@ -203,7 +206,7 @@ class LayoutMaker {
     std::int32_t segment = 0;
     for (std::size_t i = 0; i < program.ops.size(); ++i) {
       const auto at = static_cast<std::int32_t>(i);
-      while (at >= layout_.programs[p].segments.begin[static_cast<std::size_t>(segment) + 1]) ++segment;
+      while (at >= segments_[p].begin[static_cast<std::size_t>(segment) + 1]) ++segment;
       const Touch touch{static_cast<std::int32_t>(p), segment};
       for (const auto* operands : {&program.ops[i].reads, &program.ops[i].writes}) {
         for (const Operand& operand : *operands) {
@@ -360,6 +363,7 @@ class LayoutMaker {
   std::span<const Program* const> programs_;
   const State& state_;
   Layout layout_;
+  std::vector<Segments> segments_;  // by program
   std::vector<Storage> storages_;
   std::int32_t state_storages_ = 0;
   std::int64_t small_bytes_ = 0;
@@ -383,10 +387,9 @@ Segments::Segments(const Program& program) {
 }
 
 Layout lay_out(std::span<const Program* const> programs, const State& state, std::int64_t page_bytes) {
-  if (page_bytes == 0) {
-    page_bytes = page_bytes_for(largest_working_set_bytes(LayoutMaker(programs, state).make(4 * kib, 0)));
-  }
-  return LayoutMaker(programs, state).make(page_bytes, page_bytes / 8);
+  LayoutMaker maker(programs, state);
+  if (page_bytes == 0) page_bytes = page_bytes_for(largest_working_set_bytes(maker.make(4 * kib, 0)));
+  return maker.make(page_bytes, page_bytes / 8);
 }
 
 std::int64_t largest_working_set_bytes(const Layout& layout) {

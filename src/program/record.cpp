@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 
@@ -40,16 +41,14 @@ Operand Recorder::state_pieces(TensorId tensor, std::int32_t first_piece, std::i
   const auto first = static_cast<std::int32_t>(state_.first_piece(tensor)) + first_piece;
   SPILLWAY_CHECK(first_piece >= 0 && count > 0 && first_piece + count <= state_.piece_count(tensor),
                  "pieces {}+{} of {}", first_piece, count, state_.tensor(tensor).name);
-  if (const auto known = versions_.find(static_cast<PieceId>(first)); known != versions_.end()) {
-    return {known->second, count};
-  }
+  if (const ValueId known = versions_[static_cast<PieceId>(first)]; known != ValueId::none) return {known, count};
   // The first mention of any piece enters all pieces of the tensor, so that they have consecutive ids.
   const std::int32_t begin = static_cast<std::int32_t>(state_.first_piece(tensor));
   for (std::int32_t i = begin; i < begin + state_.piece_count(tensor); ++i) {
     const auto piece = static_cast<PieceId>(i);
     versions_[piece] = add_value({type_of_piece(state_, piece), ValueKind::state_in, piece});
   }
-  return {versions_.at(static_cast<PieceId>(first)), count};
+  return {versions_[static_cast<PieceId>(first)], count};
 }
 
 Operand Recorder::local(std::span<const ValueType> parts) {
@@ -59,10 +58,8 @@ Operand Recorder::local(std::span<const ValueType> parts) {
 }
 
 Operand Recorder::new_version(PieceId piece) {
-  const auto reserved = reserved_.find(piece);
-  const bool found = reserved != reserved_.end();
-  const ValueId id = found ? reserved->second : add_value({type_of_piece(state_, piece), ValueKind::state_out, piece});
-  if (found) reserved_.erase(reserved);
+  ValueId id = std::exchange(reserved_[piece], ValueId::none);
+  if (id == ValueId::none) id = add_value({type_of_piece(state_, piece), ValueKind::state_out, piece});
   versions_[piece] = id;
   return {id, 1};
 }
@@ -75,14 +72,20 @@ void Recorder::keep_adjacent(TensorId tensor, std::int32_t first_piece, std::int
   }
 }
 
-std::vector<Operand> Recorder::record(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, bool outputs) {
+std::vector<ValueType> Recorder::written_types(const OpSpec& spec, const Attrs& attrs,
+                                               const std::vector<Operand>& reads) const {
   std::vector<ValueType> types;
+  types.reserve(reads.size());
   for (const Operand& operand : reads) types.push_back(program_.type_of(operand));
+  return spec.infer(attrs, types);
+}
+
+std::vector<Operand> Recorder::record(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, bool outputs) {
   std::vector<Operand> writes;
-  for (const ValueType& type : spec.infer(attrs, types)) {
+  for (const ValueType& type : written_types(spec, attrs, reads)) {
     writes.push_back({add_value({type, outputs ? ValueKind::output : ValueKind::local, PieceId::none}), 1});
   }
-  record_into(spec, std::move(attrs), std::move(reads), writes);
+  append(spec, std::move(attrs), std::move(reads), writes);
   return writes;
 }
 
@@ -93,22 +96,23 @@ Operand Recorder::record1(const OpSpec& spec, Attrs attrs, std::vector<Operand> 
 }
 
 void Recorder::record_into(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, std::vector<Operand> writes) {
-  std::vector<ValueType> types;
-  for (const Operand& operand : reads) types.push_back(program_.type_of(operand));
-  const std::vector<ValueType> inferred = spec.infer(attrs, types);
+  const std::vector<ValueType> inferred = written_types(spec, attrs, reads);
   SPILLWAY_CHECK(inferred.size() == writes.size(), "{} writes {} values, not {}", spec.name, inferred.size(),
                  writes.size());
-  const bool wanted = spec.gradient != nullptr && std::any_of(reads.begin(), reads.end(), [&](const Operand& operand) {
-                        return operand.exists() && wants_gradient(operand);
-                      });
   for (std::size_t i = 0; i < writes.size(); ++i) {
     const ValueType type = program_.type_of(writes[i]);
     SPILLWAY_CHECK(type == inferred[i], "{} write {} is {} x {}, not {} x {}", spec.name, i, type.rows, type.cols,
                    inferred[i].rows, inferred[i].cols);
-    for (std::size_t v = index_of(writes[i].first);
-         v < index_of(writes[i].first) + static_cast<std::size_t>(writes[i].count); ++v) {
-      wants_[v] = wanted || is_trainable(program_.values[v].piece);
-    }
+  }
+  append(spec, std::move(attrs), std::move(reads), std::move(writes));
+}
+
+void Recorder::append(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, std::vector<Operand> writes) {
+  const bool wanted = spec.gradient != nullptr && std::any_of(reads.begin(), reads.end(), [&](const Operand& operand) {
+                        return operand.exists() && wants_gradient(operand);
+                      });
+  for (const Operand& operand : writes) {
+    for_each_value(operand, [&](std::size_t v) { wants_[v] = wanted || is_trainable(program_.values[v].piece); });
   }
   for (const Operand& operand : reads) note_use(operand);
   program_.ops.push_back({&spec, std::move(attrs), std::move(reads), std::move(writes), label_});

@@ -94,6 +94,20 @@ class Recorder {
     std::vector<Walked> micro_batches;  // in the order of recording
   };
 
+  // A value by piece, of which a large model has some hundred thousand; none where there is no such value.
+  class PieceValues {
+   public:
+    ValueId& operator[](PieceId piece) {
+      if (index_of(piece) >= values_.size()) values_.resize(2 * index_of(piece) + 1, ValueId::none);
+      return values_[index_of(piece)];
+    }
+
+   private:
+    std::vector<ValueId> values_;
+  };
+
+  std::vector<ValueType> written_types(const OpSpec& spec, const Attrs& attrs, const std::vector<Operand>& reads) const;
+  void append(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, std::vector<Operand> writes);
   ValueId add_value(const Value& value);
   bool is_trainable(PieceId piece) const;
   void note_use(const Operand& operand);
@@ -106,9 +120,9 @@ class Recorder {
   Program& program_;
   const State& state_;
   Label label_;
-  const OpSpec* sum_ = nullptr;          // while walking back
-  std::map<PieceId, ValueId> versions_;  // the newest value of each piece seen
-  std::map<PieceId, ValueId> reserved_;  // values of next versions, by keep_adjacent
+  const OpSpec* sum_ = nullptr;  // while walking back
+  PieceValues versions_;         // the newest
+  PieceValues reserved_;         // the next version's, by keep_adjacent
   std::function<PieceId(const Operand&)> kept_in_;
   std::map<ValueId, Accumulated> trainable_;  // by the first value of a trainable state operand
   std::map<ValueId, Operand> gradients_;      // of local values, while walking back
