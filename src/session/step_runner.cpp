@@ -66,7 +66,7 @@ StepRunner::Outcome StepRunner::run(const Step& step) {
   Outcome outcome;
   outcome.way = policy_.way();
   const bool defers = outcome.way == UpdateWay::deferred;
-  if (!defers) flush();
+  if (!defers && pending_) outcome.report = complete(false);
   const std::int32_t program = programs_.index_of_step(defers && !pending_ ? UpdateWay::keep : outcome.way);
   outcome.plan = planned_.plan_of(program, step.commits && !defers);
   const TrainingProgram& recorded = programs_.steps[static_cast<std::size_t>(program)];
@@ -83,7 +83,7 @@ StepRunner::Outcome StepRunner::run(const Step& step) {
   } else {
     expect_commit_of(outcome.plan, step.commits);
   }
-  outcome.report = run_plan(outcome.plan);
+  add(outcome.report, run_plan(outcome.plan));
   outcome.loss = read_double(executor_, program, recorded.loss) / static_cast<double>(outcome.targets);
   outcome.norm = read_double(executor_, program, recorded.norm);
   const float factor = read_float(executor_, program, recorded.factor);
