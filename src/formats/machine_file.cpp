@@ -18,6 +18,8 @@ using nlohmann::ordered_json;
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
 constexpr std::int64_t most_threads = 4096;
+constexpr double least_rate = 1;
+constexpr double most_rate = 1e18;
 constexpr std::int64_t most_depth = 256;
 
 void refuse_unknown(const JsonObject& object, std::span<const std::string_view> known) {
@@ -50,6 +52,14 @@ void read(const JsonObject& object, std::string_view key, double& value, double 
     object.refuse(key, fmt::format("it must be a number of at least {}", least));
   }
   value = found->get<double>();
+}
+
+// Of a disk, a link or a processor, a second, within what any machine has, so that shares and times of it stay finite.
+double rate_of(const JsonObject& object, std::string_view key, std::optional<double> otherwise = {}) {
+  const double value = object.positive(key, otherwise);
+  if (!(value >= least_rate && value <= most_rate))
+    object.refuse(key, fmt::format("it must be a number from {} to {}", least_rate, most_rate));
+  return value;
 }
 
 // Bytes as a number, or as "16GiB".
@@ -92,10 +102,10 @@ DiskRate read_disk(const JsonObject& object) {
   disk.device = object.string("device", "");
   disk.source = source_of(object);
   read_bytes(object, "block_bytes", disk.block_bytes);
-  disk.read_bytes_per_second = object.positive("read_bytes_per_second");
-  disk.write_bytes_per_second = object.positive("write_bytes_per_second", disk.read_bytes_per_second);
+  disk.read_bytes_per_second = rate_of(object, "read_bytes_per_second");
+  disk.write_bytes_per_second = rate_of(object, "write_bytes_per_second", disk.read_bytes_per_second);
   disk.mixed_bytes_per_second =
-      object.positive("mixed_bytes_per_second", std::min(disk.read_bytes_per_second, disk.write_bytes_per_second));
+      rate_of(object, "mixed_bytes_per_second", std::min(disk.read_bytes_per_second, disk.write_bytes_per_second));
   disk.request_seconds = assumed_rates().disks.front().request_seconds;
   read(object, "request_seconds", disk.request_seconds);
   disk.depth = object.size("depth", most_depth, 0);
@@ -106,8 +116,8 @@ LinkRate read_link(const JsonObject& object) {
   refuse_unknown(object,
                  std::to_array<std::string_view>({"up_bytes_per_second", "down_bytes_per_second", "copy_seconds"}));
   LinkRate link = assumed_rates().link;
-  link.up_bytes_per_second = object.positive("up_bytes_per_second");
-  link.down_bytes_per_second = object.positive("down_bytes_per_second", link.up_bytes_per_second);
+  link.up_bytes_per_second = rate_of(object, "up_bytes_per_second");
+  link.down_bytes_per_second = rate_of(object, "down_bytes_per_second", link.up_bytes_per_second);
   read(object, "copy_seconds", link.copy_seconds);
   return link;
 }
@@ -115,7 +125,7 @@ LinkRate read_link(const JsonObject& object) {
 UpdateRates read_update(const JsonObject& object) {
   refuse_unknown(object,
                  std::to_array<std::string_view>({"host_parameters_per_second", "device_parameters_per_second"}));
-  return {object.positive("host_parameters_per_second"), object.positive("device_parameters_per_second")};
+  return {rate_of(object, "host_parameters_per_second"), rate_of(object, "device_parameters_per_second")};
 }
 
 OpRate read_op(const JsonObject& object) {
@@ -127,6 +137,8 @@ OpRate read_op(const JsonObject& object) {
   rate.what.shape = object.string("shape", "");
   read(object, "flops", rate.what.flops);
   read(object, "bytes", rate.what.bytes);
+  if (rate.what.flops + rate.what.bytes == 0)
+    object.refuse("flops", "an op needs flops or bytes, by which its other shapes are estimated");
   rate.threads = object.size("threads", most_threads, 0);
   rate.seconds = object.positive("seconds");
   rate.source = source_of(object);
@@ -207,8 +219,8 @@ MachineRates parse_machine(std::string_view text, const std::string& file) {
   if (const std::optional<JsonObject> identity = object.object("identity")) rates.identity = read_identity(*identity);
   rates.threads = object.size("threads", most_threads, 0);
   read_bytes(object, "memory_bytes", rates.memory_bytes);
-  read(object, "bf16_flops_per_second", rates.bf16_flops_per_second);
-  read(object, "f32_flops_per_second", rates.f32_flops_per_second);
+  rates.bf16_flops_per_second = rate_of(object, "bf16_flops_per_second", rates.bf16_flops_per_second);
+  rates.f32_flops_per_second = rate_of(object, "f32_flops_per_second", rates.f32_flops_per_second);
   read_bandwidth(object, rates.memory_bytes_per_second);
   read(object, "compute_slowdown", rates.compute_slowdown, 1);
   read(object, "disk_slowdown", rates.disk_slowdown, 1);

@@ -43,6 +43,7 @@ class DiskTimer {
     const auto start = SteadyClock::now();
     std::vector<std::int64_t> idle;
     for (std::int64_t i = 0; i < in_flight; ++i) idle.push_back(i);
+    std::vector<std::size_t> block_in(idle.size());
     std::vector<IoCompletion> done;
     std::int64_t begun = 0;
     std::int64_t finished = 0;
@@ -51,6 +52,7 @@ class DiskTimer {
       for (; !idle.empty() && goes_on(); ++begun, idle.pop_back()) {
         const auto block = static_cast<std::size_t>(begun);
         const SlotStore::Location at = store_.location(slots_[block % slots_.size()]);
+        block_in[static_cast<std::size_t>(idle.back())] = block;
         engine_->submit({kind_of(block), at.file, at.offset_bytes, memory_.data() + idle.back() * block_bytes_,
                          block_bytes_, static_cast<std::uint64_t>(idle.back())});
       }
@@ -58,7 +60,8 @@ class DiskTimer {
       done.clear();
       engine_->wait(done);
       for (const IoCompletion& completion : done) {
-        if (completion.failed()) throw store_.failure(slots_.front(), IoRequest::Kind::write, completion);
+        const std::size_t block = block_in[completion.tag];
+        if (completion.failed()) throw store_.failure(slots_[block % slots_.size()], kind_of(block), completion);
         idle.push_back(static_cast<std::int64_t>(completion.tag));
         ++finished;
       }
@@ -86,12 +89,20 @@ IoRequest::Kind always_read(std::size_t) { return IoRequest::Kind::read; }
 IoRequest::Kind always_write(std::size_t) { return IoRequest::Kind::write; }
 IoRequest::Kind alternate(std::size_t n) { return n % 2 == 0 ? IoRequest::Kind::read : IoRequest::Kind::write; }
 
+std::int64_t in_flight_of(std::int64_t block_bytes, const ProbeLimits& limits, std::int64_t most) {
+  return std::clamp<std::int64_t>(limits.memory_bytes / block_bytes, 1, most);
+}
+
+// Of a file that a second of the time allowed can fill on a fast disk.
+std::int64_t blocks_of(std::int64_t block_bytes, const ProbeLimits& limits, std::int64_t in_flight) {
+  const std::int64_t file_bytes = limits.seconds > 4 ? gib : 128 * mib;
+  return std::clamp<std::int64_t>(file_bytes / block_bytes, 2 * in_flight, 4096);
+}
+
 DiskTimer make_timer(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits,
                      std::int64_t most) {
-  const std::int64_t in_flight = std::clamp<std::int64_t>(limits.memory_bytes / block_bytes, 1, most);
-  // A file that a second of the time allowed can fill on a fast disk.
-  const std::int64_t file_bytes = limits.seconds > 4 ? gib : 128 * mib;
-  return {directory, block_bytes, std::clamp<std::int64_t>(file_bytes / block_bytes, 2 * in_flight, 4096), in_flight};
+  const std::int64_t in_flight = in_flight_of(block_bytes, limits, most);
+  return {directory, block_bytes, blocks_of(block_bytes, limits, in_flight), in_flight};
 }
 
 // The fewest requests in flight that reach about the best rate, since what computing waits for stands behind those
@@ -115,6 +126,10 @@ std::int64_t best_depth(DiskTimer& timer, double seconds) {
 }
 
 }  // namespace
+
+std::int64_t probe_file_bytes(std::int64_t block_bytes, const ProbeLimits& limits) {
+  return block_bytes * blocks_of(block_bytes, limits, in_flight_of(block_bytes, limits, depths.back()));
+}
 
 DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits) {
   DiskTimer timer = make_timer(directory, block_bytes, limits, depths.back());

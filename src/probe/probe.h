@@ -35,6 +35,9 @@ void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, Machi
 // shows what else runs, where that takes what the machine can do. Takes and gives back about 10 MiB.
 double products_now(DType dtype, int threads, double seconds);
 
+// Of the file through which a disk is measured.
+std::int64_t probe_file_bytes(std::int64_t block_bytes, const ProbeLimits& limits);
+
 // Transfers of `block_bytes` as the executor makes them, through a nameless file. Throws UserError when the directory
 // cannot be written, DeviceError when the disk fails.
 DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits);

@@ -31,6 +31,27 @@ std::optional<Recompute> forced_recompute(const TrainOptions& options, std::int6
   return Recompute{*kind, static_cast<std::int32_t>(std::min(count, layers))};
 }
 
+std::vector<std::string> idle_requests(const TrainOptions& options) {
+  std::vector<std::string> sentences;
+  const bool clips = options.max_grad_norm > 0;
+  if (!clips && options.clip_mode != "auto") {
+    sentences.push_back(fmt::format(
+        "clip_mode is {} and has nothing to decide, since max_grad_norm is 0: updates are made during backward",
+        options.clip_mode));
+  }
+  if (options.deferred_layers <= 0) return sentences;
+  if (clips) {
+    sentences.push_back(fmt::format(
+        "deferred_layers is {} and not used, since max_grad_norm is {}: clip_mode says when updates are made",
+        options.deferred_layers, options.max_grad_norm));
+  } else if (options.save_steps == 1) {
+    sentences.push_back(fmt::format(
+        "deferred_layers is {} and not used, since save_steps is 1: a commit is of a step whose updates are made",
+        options.deferred_layers));
+  }
+  return sentences;
+}
+
 std::optional<double> forced_device_updates(const TrainOptions& options) {
   const std::string_view text = options.update_on;
   if (text == "auto") return std::nullopt;

@@ -41,6 +41,7 @@ struct WorkScore {
   std::int64_t ops = 0;                // of all that was planned for it
 
   std::int64_t write_bytes() const { return state_write_bytes + local_write_bytes; }
+  double writes_per_step() const;                         // bytes, with a step's share of commits
   double writes_per_day() const;                          // bytes, of a run that never pauses, commits included
   bool writes_at_most(std::int64_t bytes_per_day) const;  // 0: any
 };
@@ -70,8 +71,8 @@ struct WorkChosen {
 
 // Tries a bounded number of choices, fewer when a step has many ops, and takes the fastest. Nothing but the first is
 // tried where that does not fit, moves nothing, or hardly waits for disk or link. With max_disk_writes_per_day, choices
-// under it come before those above it, whatever their speed; where none is under it, the one that writes least is
-// taken, and the note says so.
+// under it come before those above it, whatever their speed; where none is under it, the one that writes least a step
+// is taken, since a slow one writes little a day and the more in the whole run, and the note says so.
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score);
 
 // What `recompute` asks for: none, cheap, attention or block, and after a colon for how many layers; nothing for auto.
@@ -82,6 +83,9 @@ std::optional<Policy> forced_policy(const TrainOptions& options);
 // Layers whose update waits, as `deferred_layers` asks; 0 where steps clip, which has ways of its own, or where each
 // is to commit; nothing for auto. Throws UserError.
 std::optional<std::int32_t> forced_deferral(const TrainOptions& options, std::int64_t layers);
+
+// A sentence for each of `clip_mode` and `deferred_layers` that is asked for and has nothing to decide.
+std::vector<std::string> idle_requests(const TrainOptions& options);
 
 // The share of the parameters that the device updates, as `update_on` says: none for cpu, all for device, and one in K
 // for a number; nothing for auto. Throws UserError.

@@ -58,7 +58,7 @@ class Search {
     if (a.fits != b.fits) return a.fits;
     const bool allowed = is_allowed(a);
     if (allowed != is_allowed(b)) return allowed;
-    if (!allowed) return a.writes_per_day() < b.writes_per_day();
+    if (!allowed) return a.writes_per_step() < b.writes_per_step();
     return a.seconds < b.seconds * (1 - least_gain);
   }
 
@@ -140,9 +140,10 @@ class Search {
                                  best.seconds, first.seconds, describe(chosen_.tried.front().choice));
     }
     if (best.fits && !is_allowed(best)) {
-      chosen_.note =
-          fmt::format("work: {}; it writes {} a day, more than max_disk_writes_per_day, and nothing tried writes less",
-                      describe(chosen_.choice), format_bytes(static_cast<std::int64_t>(best.writes_per_day())));
+      chosen_.note = fmt::format(
+          "work: {}; it writes {} a day, more than max_disk_writes_per_day, and nothing tried writes less a "
+          "step",
+          describe(chosen_.choice), format_bytes(static_cast<std::int64_t>(best.writes_per_day())));
       if (best.commit_bytes_per_second > 0)
         chosen_.note += "; of this, commits take a part: save_steps spaces them out";
     }
@@ -157,10 +158,11 @@ class Search {
 
 }  // namespace
 
-double WorkScore::writes_per_day() const {
-  const double steps = seconds > 0 ? static_cast<double>(write_bytes()) / seconds : 0;
-  return (steps + commit_bytes_per_second) * seconds_per_day;
+double WorkScore::writes_per_step() const {
+  return static_cast<double>(write_bytes()) + commit_bytes_per_second * seconds;
 }
+
+double WorkScore::writes_per_day() const { return seconds > 0 ? writes_per_step() / seconds * seconds_per_day : 0; }
 
 bool WorkScore::writes_at_most(std::int64_t bytes_per_day) const {
   return bytes_per_day <= 0 || writes_per_day() <= static_cast<double>(bytes_per_day);

@@ -6,6 +6,7 @@
 #include "formats/machine_file.h"
 #include "probe/probe.h"
 #include "probe/rate_cache.h"
+#include "store/spill_file.h"
 
 namespace spillway {
 namespace {
@@ -31,7 +32,7 @@ const DiskRate* find_disk(const MachineRates& rates, RatesOf whose, const std::f
     const bool same_directory = !disk.directory.empty() && disk.directory == directory.string();
     const bool same_device = !disk.device.empty() && disk.device == device;
     if (same_directory && (same_device || whose == RatesOf::file)) return &disk;
-    if (best == nullptr && same_device) best = &disk;
+    if (best == nullptr && same_device && whose == RatesOf::this_machine) best = &disk;
   }
   return best;
 }
@@ -57,12 +58,14 @@ std::vector<DiskRate> disks_for(const MachineRates& rates, RatesOf whose, const 
   return disks.empty() ? assumed_rates().disks : disks;
 }
 
-// Whether any had to be measured.
+// Whether any had to be measured. One without room for what would be measured is left out: a run may need less of it.
 bool measure_disks(const RunChoices& choices, std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates) {
   bool fresh = false;
   for (const std::filesystem::path& directory : choices.spill_dirs) {
     const std::filesystem::path place = existing_folder(directory);
     if (find_disk(rates, RatesOf::this_machine, place, page_bytes) != nullptr) continue;
+    const std::int64_t free_bytes = free_bytes_of(place);
+    if (free_bytes >= 0 && free_bytes < 2 * probe_file_bytes(page_bytes, limits)) continue;
     rates.disks.push_back(measure_disk(place, page_bytes, limits));
     fresh = true;
   }
@@ -77,6 +80,7 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
   const MachineIdentity identity = identify_machine();
   ProbeLimits limits{op_probe_seconds, std::min(memory_bytes, most_probe_bytes), false};
   std::optional<MachineRates> before = load_rates(cache, identity, choices.threads);
+  const bool knew_a_disk = before && !before->disks.empty();
   fresh = !before;
   MachineRates rates = before ? std::move(*before) : assumed_rates();
   if (!before) {
@@ -91,11 +95,18 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
   for (const Program* program : programs) fresh |= measure_ops(*program, kernels, limits, rates) > 0;
   limits.seconds = disk_probe_seconds;
   fresh |= measure_disks(choices, page_bytes, limits, rates);
-  if (!before) {
+  if (!knew_a_disk && !rates.disks.empty()) {
     limits.seconds = slowdown_probe_seconds;
     measure_slowdowns(rates.disks.front(), choices.threads, limits, rates);
   }
   return fresh ? share_rates(cache, rates, false) : rates;
+}
+
+// What earlier runs have found out.
+MachineRates kept_rates(int threads) {
+  MachineRates rates = load_rates(cache_directory(), identify_machine(), threads).value_or(assumed_rates());
+  rates.threads = threads;
+  return rates;
 }
 
 // Its disks as the spill directories use them, and what is known of the device.
@@ -132,11 +143,7 @@ std::filesystem::path existing_folder(std::filesystem::path directory) {
 
 KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes) {
   KnownMachine known;
-  if (!machine_file.empty()) {
-    known.rates = read_machine(machine_file);
-  } else {
-    known.rates = load_rates(cache_directory(), identify_machine(), choices.threads).value_or(assumed_rates());
-  }
+  known.rates = machine_file.empty() ? kept_rates(choices.threads) : read_machine(machine_file);
   if (known.rates.threads == 0) known.rates.threads = choices.threads;
   use(machine_file.empty() ? RatesOf::this_machine : RatesOf::file, choices, page_bytes, known);
   return known;
@@ -150,8 +157,7 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
     known.rates = read_machine(machine_file);
     if (known.rates.threads == 0) known.rates.threads = choices.threads;
   } else if (memory_bytes < least_probe_bytes) {
-    known.rates = assumed_rates();
-    known.rates.threads = choices.threads;
+    known.rates = kept_rates(choices.threads);
   } else {
     known.rates = measured_rates(choices, programs, kernels, page_bytes, memory_bytes, known.measured);
   }

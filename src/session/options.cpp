@@ -303,11 +303,13 @@ std::vector<Option> options_of(InspectOptions& o) {
 
 void validate(const TrainOptions& o, TrainUse use) {
   require(!o.model.empty(), "--model", "a model folder");
-  require(!o.data.empty(), "--data", "one or more .txt, .jsonl or .npy files");
-  require(use == TrainUse::plan || !o.output_dir.empty(), "--output-dir", "a folder to write");
+  require(use == TrainUse::probe || !o.data.empty(), "--data", "one or more .txt, .jsonl or .npy files");
+  require(use != TrainUse::train || !o.output_dir.empty(), "--output-dir", "a folder to write");
   require(!o.resume_from_checkpoint.empty(), "--resume-from-checkpoint", "auto, none or a checkpoint folder");
   validate_experiments(o);
   validate_device(o);
+  if (o.max_grad_norm > 0 && static_cast<float>(o.max_grad_norm) == 0)
+    throw UserError("max_grad_norm is {}, which is 0 in f32; give 0 to turn clipping off", o.max_grad_norm);
   if (o.eval_steps > 0 && o.eval_data.empty())
     throw UserError("eval_steps is {} but eval_data is missing; give --eval-data files or leave eval_steps out",
                     o.eval_steps);

@@ -228,7 +228,7 @@ std::vector<std::string> texts_of(const Option& option);
 std::string nearest(std::string_view word, std::span<const std::string> words);
 
 // Checks what no single row can: required keys and keys that contradict each other. Throws UserError.
-enum class TrainUse : std::uint8_t { train, plan };
+enum class TrainUse : std::uint8_t { train, plan, probe };
 void validate(const TrainOptions& options, TrainUse use);
 void validate(const InitOptions& options);
 void validate(const EvalOptions& options);

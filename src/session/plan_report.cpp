@@ -1,8 +1,10 @@
+#include <filesystem>
 #include <optional>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "formats/machine_file.h"
+#include "session/known_machine.h"
 #include "session/prediction.h"
 #include "session/session.h"
 #include "session/setup.h"
@@ -37,12 +39,27 @@ std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
   return rows;
 }
 
+// Of this machine, which a run would refuse.
+void say_what_is_missing(const TrainOptions& options, std::vector<std::string>& notes) {
+  if (!options.machine.empty()) return;
+  for (const std::string& directory : options.spill_dir) {
+    std::error_code error;
+    if (std::filesystem::is_directory(directory, error)) continue;
+    notes.push_back(fmt::format("spill_dir: '{}' is no directory; the disk below '{}' is taken for its own", directory,
+                                existing_folder(directory).string()));
+  }
+}
+
 // A machine file says what `auto` stands for, where it says it.
-TrainOptions on_its_machine(TrainOptions options) {
+TrainOptions on_its_machine(TrainOptions options, std::vector<std::string>& notes) {
   if (options.machine.empty()) return options;
   const MachineRates rates = read_machine(options.machine);
+  if (options.threads > 0 && rates.threads > 0 && options.threads != rates.threads) {
+    notes.push_back(fmt::format("{} has rates of {} threads, and threads is {}: times are those of {}", options.machine,
+                                rates.threads, options.threads, rates.threads));
+  }
   if (options.memory_bytes == 0 && rates.memory_bytes > 0) {
-    options.memory_bytes = rates.memory_bytes - std::max(rates.memory_bytes / 10, 256 * mib);
+    options.memory_bytes = budget_within(rates.memory_bytes);
   }
   if (options.threads == 0) options.threads = rates.threads;
   return options;
@@ -58,7 +75,9 @@ KnownMachine machine_for(TrainingSetup& setup) {
 
 PlanReport run_plan(const TrainOptions& options, bool predict) {
   validate(options, TrainUse::plan);
-  const TrainOptions wanted = on_its_machine(options);
+  PlanReport report;
+  const TrainOptions wanted = on_its_machine(options, report.notes);
+  say_what_is_missing(options, report.notes);
   std::optional<TrainingSetup> made(wanted);
   std::optional<KnownMachine> machine;
   if (predict && made->planned.fits()) {
@@ -67,7 +86,6 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
   }
   const TrainingSetup& setup = *made;
   const PlannedPrograms& planned = setup.planned;
-  PlanReport report;
   report.fits = planned.fits();
   report.budget_bytes = setup.choices.budget_bytes;
   report.min_memory_bytes = planned.min_memory_bytes;
@@ -78,7 +96,7 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
   report.tokens_per_step = setup.shape.tokens() * setup.shape.micro_batches;
   report.total_steps = std::max<std::int64_t>(0, options.max_steps);
   report.dtype = std::string(name_of(setup.choices.dtype));
-  report.notes = setup.notes;
+  report.notes.insert(report.notes.end(), setup.notes.begin(), setup.notes.end());
   if (planned.fits()) {
     report.peak_memory_bytes = planned.peak_memory_bytes();
     report.peak_device_memory_bytes = planned.plans.front().peak_device_pages * planned.layout.page_bytes;

@@ -28,7 +28,10 @@ constexpr std::int64_t default_block_bytes = 2 * mib;
 ProbeReport run_probe(const TrainOptions& options) {
   ProbeReport report;
   std::optional<TrainingSetup> setup;
-  if (!options.model.empty()) setup.emplace(options);
+  if (!options.model.empty()) {
+    validate(options, TrainUse::probe);
+    setup.emplace(options);
+  }
   const std::filesystem::path default_dir =
       options.output_dir.empty() ? std::filesystem::current_path() : std::filesystem::path(options.output_dir);
   const RunChoices choices =
@@ -54,6 +57,7 @@ ProbeReport run_probe(const TrainOptions& options) {
     for (const Program* program : setup->planned.programs) measure_ops(*program, setup->kernels, limits, rates);
   }
   report.rates = share_rates(cache_directory(), rates, true);
+  report.rates.disks = rates.disks;  // the cache has others too, and a run elsewhere would take all as its own
   report.json = write_machine(report.rates);
   report.cache = cache_file(cache_directory(), rates.identity, rates.threads).string();
   return report;

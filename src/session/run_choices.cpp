@@ -14,11 +14,6 @@
 namespace spillway {
 namespace {
 
-std::int64_t default_budget_bytes() {
-  const std::int64_t free_bytes = available_memory_bytes();
-  return free_bytes - std::max(free_bytes / 10, 256 * mib);
-}
-
 // By which oneDNN and cuBLAS are told from outside to compute otherwise: CUBLAS_* has emulation of f32 by bf16 and its
 // settings, NVIDIA_TF32_OVERRIDE lets f32 products drop bits of their factors.
 bool changes_numbers(std::string_view name) {
@@ -43,6 +38,10 @@ void clear_numeric_environment(std::vector<std::string>& notes) {
 
 }  // namespace
 
+std::int64_t budget_within(std::int64_t free_bytes) {
+  return free_bytes - std::max(free_bytes / 10, std::min(256 * mib, free_bytes / 2));
+}
+
 RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t memory_bytes,
                   const std::vector<std::string>& spill_dir, const std::filesystem::path& default_spill_dir,
                   std::vector<std::string>& notes) {
@@ -58,7 +57,7 @@ RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t m
   choices.threads = static_cast<int>(threads > 0 ? threads : processor_info().cpus);
   choices.budget_bytes = memory_bytes;
   if (memory_bytes == 0) {
-    choices.budget_bytes = default_budget_bytes();
+    choices.budget_bytes = budget_within(available_memory_bytes());
     notes.push_back(fmt::format("memory is {}, what is free less a margin", format_bytes(choices.budget_bytes)));
   }
   for (const std::string& dir : spill_dir) choices.spill_dirs.emplace_back(dir);

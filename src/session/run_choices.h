@@ -37,6 +37,9 @@ struct RunChoices {
   double device_updates = 1;                      // the share of the parameters that the device updates
 };
 
+// What a run that is given no budget takes of free memory: all less a margin for what others will want.
+std::int64_t budget_within(std::int64_t free_bytes);
+
 // `notes` gains a sentence for each choice a user should know of.
 RunChoices choose(const std::string& dtype, std::int64_t threads, std::int64_t memory_bytes,
                   const std::vector<std::string>& spill_dir, const std::filesystem::path& default_spill_dir,

@@ -83,6 +83,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   for (const std::string& note : config.notes) notes.push_back(note);
   take_device();
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
+  for (std::string& sentence : idle_requests(given)) notes.push_back(std::move(sentence));
   if (given.save_steps >= 0) {
     choices.commits = Commits::some;
     choices.reserved_bytes += commit_bytes(model.state());
@@ -240,7 +241,13 @@ void TrainingSetup::choose_way() {
   if (options.max_grad_norm == 0 || options.clip_mode == "after" || !planned.fits()) return;
   const std::vector<UpdateWay> after{UpdateWay::after};
   if (options.clip_mode != "auto") {
-    if (!plan_ways({options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative})) plan_ways(after);
+    const std::vector<UpdateWay> asked{options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative};
+    if (!plan_ways(asked)) {
+      plan_ways(after);
+    } else if (options.max_disk_writes_per_day > 0 && !may_write_as(asked)) {
+      notes.push_back(fmt::format(
+          "clip_mode {} writes more a day than max_disk_writes_per_day; auto would leave it out", options.clip_mode));
+    }
     return;
   }
   const Plan& plan = planned.plans.front();

@@ -154,6 +154,9 @@ TEST(Options, ValidatesWhatNoRowCan) {
   EXPECT_NO_THROW(validate(o, TrainUse::plan));
   o.output_dir = "o";
   EXPECT_EQ(invalid(o), "valid");
+  o.max_grad_norm = 1e-46;
+  EXPECT_THAT(invalid(o), HasSubstr("0 in f32"));
+  o.max_grad_norm = 1;
   o.eval_steps = 5;
   EXPECT_THAT(invalid(o), HasSubstr("eval_data"));
   o.eval_steps = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "base/dtype.h"
 #include "command_outcome.h"
@@ -87,8 +88,10 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
     return nlohmann::json::parse(outcome.out);
   };
   const auto wide = plan("2GiB");
-  const auto tight = plan(std::to_string(wide.at("min_memory_bytes").get<std::int64_t>()));
-  for (const auto& json : {wide, tight}) {
+  const auto smallest = wide.at("min_memory_bytes").get<std::int64_t>();
+  const auto tight = plan(std::to_string(smallest));
+  const auto middling = plan(std::to_string((smallest + wide.at("in_memory_bytes").get<std::int64_t>()) / 2));
+  for (const auto& json : {wide, tight, middling}) {
     double seconds = 0;
     for (const auto& phase : json.at("phases")) {
       seconds += phase.at("compute_seconds").get<double>() + phase.at("wait_seconds").get<double>();
@@ -98,10 +101,14 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
     EXPECT_GE(step, json.at("lower_bound_seconds").get<double>() * (1 - 1e-9));
     EXPECT_NEAR(json.at("run_seconds").get<double>(), 7 * step, 1e-6 * step);
     std::int64_t peak = 0;
+    std::int64_t waste = 0;
     for (const auto& row : json.at("peak_by_tag")) {
       peak += row.at("bytes").get<std::int64_t>();
+      waste += row.at("waste_bytes").get<std::int64_t>();
       EXPECT_LE(row.at("waste_bytes"), row.at("bytes")) << row;
     }
+    EXPECT_GT(waste, 0) << "vectors of norms fill no page";
+    EXPECT_LT(waste, peak / 2);
     EXPECT_EQ(peak, json.at("peak_memory_bytes").get<std::int64_t>());
   }
   EXPECT_EQ(wide.at("levers").size(), 1U);  // neither memory nor a disk helps where nothing moves
@@ -111,10 +118,32 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
   for (const auto& row : tight.at("links")) written += row.at("write_bytes").get<std::int64_t>();
   EXPECT_EQ(written, tight.at("disk_write_bytes_per_step").get<std::int64_t>());
   EXPECT_GT(tight.at("disk_life_years").get<double>(), 0);
-  for (const auto& lever : tight.at("levers")) {
-    if (lever.at("what") != "a second disk") continue;
-    EXPECT_NEAR(lever.at("speedup").get<double>(), 2, 0.2);
-  }
+  std::map<std::string, double> speedup;
+  for (const auto& lever : middling.at("levers")) speedup[lever.at("what")] = lever.at("speedup");
+  EXPECT_NEAR(speedup.at("a second disk"), 2, 0.2);
+  EXPECT_NEAR(speedup.at("twice the compute"), 1, 0.05) << "the disk binds";
+  EXPECT_GT(speedup.at("twice the memory"), 1.05);
+  EXPECT_GT(speedup.at("twice the batch"), 0);
+}
+
+TEST_F(Verbs, PlanSaysWhatDoesNotHoldForTheRunItIsAsked) {
+  const auto notes = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"plan",           "--model",       path("model"), "--data",
+                                       path("data.txt"), "--dtype",       "f32",         "--memory",
+                                       "2GiB",           "--max-seq-len", "16"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out + outcome.err;
+  };
+  EXPECT_THAT(notes({"--no-predict", "--spill-dir", path("nowhere")}),
+              HasSubstr(path("nowhere") + "' is no directory"));
+  EXPECT_THAT(notes({"--no-predict", "--clip-mode", "deferred", "--max-grad-norm", "0"}),
+              HasSubstr("nothing to decide"));
+  folder_.file("machine.json", R"({"threads": 16})");
+  const std::vector<std::string> elsewhere{"--machine", path("machine.json"), "--threads", "4"};
+  EXPECT_THAT(notes(elsewhere), HasSubstr("rates of 16 threads"));
+  EXPECT_THAT(notes({"--machine", path("machine.json")}), testing::Not(HasSubstr("rates of 16 threads")));
 }
 
 // In memory alone, so that what is written is what commits write.
@@ -178,6 +207,13 @@ TEST_F(Verbs, TrainLeavesItsOptionsAndInspectReadsThem) {
   EXPECT_THAT(story.out, HasSubstr("a step at 200 MiB"));
   EXPECT_THAT(run({"inspect", "--run", path("out")}).out, HasSubstr("model.embed_tokens.weight"));
   expect_refused({"inspect", "--run", path("model")}, "run.yaml");
+}
+
+TEST_F(Verbs, TrainHasAsManyRequestsInFlightAsTheMachineSays) {
+  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e9, "depth": 3}]})");
+  const Outcome trained = run(train({"--memory", "200MiB", "--machine", path("machine.json")}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out + trained.err, testing::AnyOf(HasSubstr("io_uring, 3 requests"), HasSubstr("3 threads of")));
 }
 
 TEST_F(Verbs, TrainDoesNotReplaceAConfigInItsOutput) {

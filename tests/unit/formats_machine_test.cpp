@@ -83,8 +83,12 @@ TEST(MachineFile, SaysWhatIsWrong) {
   expect_machine_refused(R"({"memory_bytes": "many"})", "many");
   expect_machine_refused(R"({"disks": [{"write_bytes_per_second": 1}]})", "read_bytes_per_second is missing");
   expect_machine_refused(R"({"disks": [7]})", "objects");
-  expect_machine_refused(R"({"ops": [{"op": "linear", "seconds": 0}]})", "seconds is 0");
-  expect_machine_refused(R"({"ops": [{"op": "linear", "seconds": 1, "dtype": "i32"}]})", "f32 or bf16");
+  expect_machine_refused(R"({"bf16_flops_per_second": 0})", "bf16_flops_per_second is 0");
+  for (const std::string rate : {"1e-305", "1e308"})
+    expect_machine_refused(R"({"disks": [{"read_bytes_per_second": )" + rate + "}]}", "from 1 to 1e+18");
+  expect_machine_refused(R"({"ops": [{"op": "linear", "seconds": 1}]})", "flops or bytes");
+  expect_machine_refused(R"({"ops": [{"op": "linear", "bytes": 1, "seconds": 0}]})", "seconds is 0");
+  expect_machine_refused(R"({"ops": [{"op": "linear", "bytes": 1, "seconds": 1, "dtype": "i32"}]})", "f32 or bf16");
   expect_machine_refused(R"({"source": "guessed"})", "guessed");
 }
 

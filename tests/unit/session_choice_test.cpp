@@ -195,9 +195,40 @@ TEST_F(ChoiceTest, WritesLeastAndSaysSoWhereNothingStaysUnder) {
   limits_.max_disk_writes_per_day = 1;
   const WorkChosen chosen = choose(1e10);
   for (const WorkTried& tried : chosen.tried) {
-    EXPECT_LE(chosen.score.writes_per_day(), tried.score.writes_per_day()) << describe(tried.choice);
+    EXPECT_LE(chosen.score.writes_per_step(), tried.score.writes_per_step()) << describe(tried.choice);
   }
   EXPECT_NE(chosen.note.find("max_disk_writes_per_day"), std::string::npos);
+}
+
+// A policy that moves twice as much in three times the time writes least a day, and most in the whole run.
+TEST_F(ChoiceTest, DoesNotTakeASlowChoiceForOneThatWritesLittle) {
+  limits_.max_disk_writes_per_day = 1;
+  const WorkChosen chosen = choose_work(limits_, [](const WorkChoice& choice) {
+    WorkScore score = score_of(choice, 1e10);
+    if (choice.policy == Policy::lru) {
+      score.local_write_bytes *= 2;
+      score.state_write_bytes *= 2;
+      score.seconds *= 3;
+    }
+    return score;
+  });
+  EXPECT_NE(chosen.choice.policy, Policy::lru);
+}
+
+TEST_F(ChoiceTest, SaysWhatIsAskedForAndHasNothingToDecide) {
+  TrainOptions options;
+  EXPECT_TRUE(idle_requests(options).empty());
+  options.deferred_layers = 4;
+  ASSERT_EQ(idle_requests(options).size(), 1U);
+  EXPECT_NE(idle_requests(options).front().find("deferred_layers is 4"), std::string::npos);
+  options.max_grad_norm = 0;
+  EXPECT_TRUE(idle_requests(options).empty());
+  options.save_steps = 1;
+  EXPECT_EQ(idle_requests(options).size(), 1U);
+  options.deferred_layers = 0;
+  options.clip_mode = "speculative";
+  ASSERT_EQ(idle_requests(options).size(), 1U);
+  EXPECT_NE(idle_requests(options).front().find("clip_mode is speculative"), std::string::npos);
 }
 
 TEST_F(ChoiceTest, CountsCommitsAmongTheWritesOfADay) {

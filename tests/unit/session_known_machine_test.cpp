@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "formats/machine_file.h"
 #include "probe/probe.h"
 #include "probe/rate_cache.h"
 #include "scoped_variable.h"
 #include "scratch_folder.h"
 #include "session/known_machine.h"
+#include "session/session.h"
+#include "small_file_system.h"
 
 namespace spillway {
 namespace {
@@ -83,6 +86,61 @@ TEST_F(KnownDisks, AFileCountsByDirectoryWhateverTheDevice) {
   const std::string file =
       cache_.file("machine.json", write_machine(rates_with({elsewhere, disk(other_device, 123e6)}))).string();
   EXPECT_DOUBLE_EQ(recalled(file).read_bytes_per_second, 123e6);
+}
+
+// Numbers of devices are alike on many machines; a file with two disks stands for both.
+TEST_F(KnownDisks, AFileDoesNotCountByDevice) {
+  DiskRate one = disk(device_of(spill_.path()), 100e6);
+  one.directory = "/elsewhere";
+  DiskRate other = disk(other_device, 100e6);
+  other.directory = "/elsewhere 2";
+  const std::string file = cache_.file("machine.json", write_machine(rates_with({one, other}))).string();
+  EXPECT_DOUBLE_EQ(recalled(file).read_bytes_per_second, 200e6);
+}
+
+TEST_F(KnownDisks, CountForRunsThatAreTooSmallToMeasure) {
+  share_rates(cache_directory(), rates_with({disk(device_of(spill_.path()), 123e6)}), false);
+  KernelCache kernels;
+  EXPECT_DOUBLE_EQ(know_machine("", choices_, {}, kernels, page_bytes, mib).disk.read_bytes_per_second, 123e6);
+}
+
+// What a run needs there is for the run to say.
+TEST_F(KnownDisks, AreAssumedWhereThereIsNoRoomToMeasure) {
+  const SmallFileSystem small(spill_ / "small", 8 * mib);
+  if (!small.mounted()) GTEST_SKIP() << small.why_not();
+  choices_.spill_dirs = {spill_ / "small"};
+  KernelCache kernels;
+  const KnownMachine known = know_machine("", choices_, {}, kernels, page_bytes, 16 * mib);
+  EXPECT_EQ(known.disk.source, RateSource::predicted);
+}
+
+TEST_F(KnownDisks, OfAProbeAreThoseItWasAskedFor) {
+  DiskRate large = disk(device_of(spill_.path()), 123e6);
+  large.block_bytes = 4 * mib;
+  DiskRate elsewhere = disk(other_device, 123e6);
+  elsewhere.directory = "/elsewhere";
+  share_rates(cache_directory(), rates_with({large, elsewhere}), false);
+  TrainOptions options;
+  options.threads = threads;
+  options.spill_dir = {spill_.path().string()};
+  const MachineRates rates = parse_machine(run_probe(options).json, "m.json");
+  ASSERT_EQ(rates.disks.size(), 1U);
+  EXPECT_EQ(rates.disks.front().directory, spill_.path().string());
+  EXPECT_EQ(rates.disks.front().source, RateSource::measured);
+  EXPECT_GT(rates.disks.front().depth, 0);
+  EXPECT_EQ(load_rates(cache_directory(), identify_machine(), threads)->disks.size(), 3U) << "what is kept stays";
+}
+
+TEST_F(KnownDisks, AreNotLookedForWithOptionsThatARunRefuses) {
+  TrainOptions options;
+  options.model = "m";
+  options.page_size_bytes = 5000;
+  try {
+    run_probe(options);
+    ADD_FAILURE() << "is taken";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("page_size is 5000"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace

@@ -30,5 +30,11 @@ TEST(RunChoices, VariablesThatChangeNumbersAreUnset) {
   EXPECT_TRUE(notes.empty());
 }
 
+TEST(RunChoices, SomeOfFreeMemoryIsLeftToOthersAndNeverAll) {
+  EXPECT_EQ(budget_within(100 * gib), 90 * gib);
+  EXPECT_EQ(budget_within(2 * gib), 2 * gib - 256 * mib);
+  EXPECT_EQ(budget_within(256 * mib), 128 * mib);
+}
+
 }  // namespace
 }  // namespace spillway
