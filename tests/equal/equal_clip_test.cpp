@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <random>
 #include <thread>
 
 #include "same_bits.h"
@@ -296,6 +297,44 @@ TEST_F(ClipModes, GoOnFromACommitWithUpdatesOfALayerDeferred) {
   EXPECT_EQ(second.steps.front().step, 3);
   EXPECT_EQ(second.steps.back().grad_norm, expected_.steps.back().grad_norm);
   EXPECT_TRUE(scratch_.text_of(options_.output_dir + "/model.safetensors") == expected_.weights);
+}
+
+// Everything that may be forced, drawn together. Returns what was.
+std::string force_at_random(TrainOptions& options, std::mt19937_64& random) {
+  const auto pick = [&](std::vector<std::string> of) { return of[random() % of.size()]; };
+  options.policy = pick({"auto", "everything-on-disk", "lru", "lifetime", "farthest"});
+  options.recompute = pick({"none", "cheap", "attention", "block", "block:1"});
+  options.order = pick({"layer", "micro-batch"});
+  options.threads = 1 + static_cast<std::int64_t>(random() % 3);
+  const std::string hostile =
+      pick({"nothing", "4 KiB requests", "a slow disk", "no io_uring", "no huge pages", "rest"});
+  if (hostile == "4 KiB requests") options.io_request_size_bytes = 4096;
+  if (hostile == "a slow disk") options.disk_bytes_per_second = 40 << 20;
+  if (hostile == "no io_uring") options.allow_uring = false;
+  if (hostile == "no huge pages") options.huge_pages = false;
+  if (hostile == "rest") options.overlap_steps = false;
+  return options.policy + ", recompute " + options.recompute + ", by " + options.order + ", threads " +
+         std::to_string(options.threads) + ", " + hostile;
+}
+
+TEST_P(ClipModes, AgreeWithWhateverElseIsForced) {
+  constexpr std::uint64_t seed = 20261123;
+  std::mt19937_64 random(seed);
+  use(GetParam());
+  expect_some_to_clip();
+  const TrainOptions plain = options_;
+  for (const double limit : {plain.max_grad_norm, all_clip, none_clips}) {
+    options_ = plain;
+    expect(limit);
+    for (std::uint64_t i = 0; i < cases(8); ++i) {
+      options_ = plain;
+      options_.max_grad_norm = limit;
+      const std::string forced = force_at_random(options_, random);
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", draw " << i << ": " << forced << ", limit " << limit);
+      const std::vector<std::string> modes{"after", "deferred", "speculative", "auto"};
+      same_bits(modes[random() % modes.size()], static_cast<std::int64_t>(random() % 4));
+    }
+  }
 }
 
 TEST_P(ClipModes, DISABLED_AgreeAtEveryBudgetAndLimit) {

@@ -232,6 +232,7 @@ struct Engine {
   bool allow_uring;
   std::int64_t least_requests = 100;  // of a run: the budget is small enough that things move
   bool device = false;                // the smallest device above the smallest host, which takes part of the moves
+  bool takes_back = false;            // each step is speculative, taken back, and its updates are made again
 };
 void PrintTo(const Engine& engine, std::ostream* out) { *out << engine.name; }
 
@@ -250,14 +251,33 @@ class FaultRequests : public FaultDisk, public testing::WithParamInterface<Engin
     executor.settle(plan, plan.entry);
     load_weights(executor, setup_->planned.layout, setup_->model, setup_->folder, setup_->files);
     set_frequencies(executor, 0, setup_->steps.usual().inverse_frequencies, setup_->config.model);
-    for (int step = 0; step < 2; ++step) executor.run(plan);
+    for (int step = 0; step < 2; ++step) {
+      if (GetParam().takes_back) executor.speculate(speculated_);
+      run_plan_of(executor, 0);
+      if (!GetParam().takes_back) continue;
+      executor.revert();
+      run_plan_of(executor, setup_->steps.index_of_redo());
+    }
     std::filesystem::create_directories(output);
     ExecutorSource source(executor, setup_->model.state());
     save_model(source, setup_->model, &setup_->planned.layout, setup_->folder, setup_->files, output);
   }
 
+  void run_plan_of(Executor& executor, std::int32_t program) const {
+    const Plan& plan = setup_->planned.plans[static_cast<std::size_t>(setup_->planned.plan_of(program, false))];
+    if (!executor.is_ready_for(plan)) executor.settle(plan, plan.entry);
+    executor.run(plan);
+  }
+
   void SetUp() override {
     FaultDisk::SetUp();
+    if (GetParam().takes_back) {
+      options_.max_grad_norm = 1;
+      options_.clip_mode = "speculative";
+      options_.save_steps = -1;
+      const PlanReport extremes = run_plan(options_);
+      options_.memory_bytes = (3 * extremes.min_memory_bytes + extremes.in_memory_bytes) / 4;
+    }
     if (GetParam().device) {
       options_.device = "virtual";
       options_.device_memory_bytes = std::int64_t{1} << 40;
@@ -267,6 +287,9 @@ class FaultRequests : public FaultDisk, public testing::WithParamInterface<Engin
     }
     setup_.emplace(options_);
     ASSERT_TRUE(setup_->planned.fits());
+    if (!GetParam().takes_back) return;
+    ASSERT_TRUE(setup_->steps.redo);
+    speculated_ = speculated_bundles(setup_->steps.speculated, setup_->model, setup_->planned.layout);
   }
 
   std::int64_t count_requests() {
@@ -277,6 +300,7 @@ class FaultRequests : public FaultDisk, public testing::WithParamInterface<Engin
   }
 
   std::optional<TrainingSetup> setup_;
+  std::vector<BundleId> speculated_;
   std::vector<std::filesystem::path> spill_dirs_{scratch_.path()};
 };
 
@@ -363,7 +387,8 @@ TEST_P(FaultRequests, CompletionsInAnotherOrderChangeNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Engines, FaultRequests,
                          testing::Values(Engine{"uring", true}, Engine{"threads", false},
-                                         Engine{"device", true, 30, true}),
+                                         Engine{"device", true, 30, true},
+                                         Engine{"taken_back", true, 100, false, true}),
                          [](const testing::TestParamInfo<Engine>& test) { return test.param.name; });
 
 }  // namespace

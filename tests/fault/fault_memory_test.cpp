@@ -110,7 +110,8 @@ class FaultMemory : public testing::TestWithParam<std::string> {
   }
 
   // What follows `spillway`; plan and train are asked the same.
-  std::vector<std::string> arguments(const std::string& verb, std::int64_t memory_bytes) {
+  std::vector<std::string> arguments(const std::string& verb, std::int64_t memory_bytes,
+                                     const std::vector<std::string>& more = {}) {
     std::vector<std::string> words = {verb,
                                       "--model",
                                       (scratch_ / "model").string(),
@@ -130,6 +131,7 @@ class FaultMemory : public testing::TestWithParam<std::string> {
                                       "2",
                                       "--dtype",
                                       GetParam()};
+    words.insert(words.end(), more.begin(), more.end());
     if (memory_bytes > 0) words.insert(words.end(), {"--memory", std::to_string(memory_bytes)});
     if (verb == "plan") words.emplace_back("--json");
     return words;
@@ -204,21 +206,53 @@ TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudget) {
 TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudgetWhileItExports) {
   if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
   const std::vector<std::string> exporting{"--save-steps", "1", "--export-steps", "1"};
-  const auto with_exports = [&](const std::string& verb, std::int64_t memory_bytes) {
-    std::vector<std::string> words = arguments(verb, memory_bytes);
-    words.insert(words.end(), exporting.begin(), exporting.end());
-    return words;
-  };
-  const Ended planned = run(with_exports("plan", 0));
+  const Ended planned = run(arguments("plan", 0, exporting));
   const nlohmann::json report = nlohmann::json::parse(planned.out);
   for (const std::string key : {"min_memory_bytes", "in_memory_bytes"}) {
     const std::int64_t budget = report[key];
-    const std::vector<std::string> words = with_exports("train", budget);
+    const std::vector<std::string> words = arguments("train", budget, exporting);
     const Ended ended = run(words);
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(words[6]) / "checkpoint-2/optimizer.safetensors"));
     ASSERT_LT(peak_rss_bytes(), budget) << "the test itself must be small for the kernel's figure to be the child's";
     EXPECT_LE(ended.peak_rss_bytes, budget) << "of " << format_bytes(budget);
+  }
+}
+
+// Near the smallest budget of each: what may be forced, steps that clip and steps that do not, and hostile settings.
+TEST_P(FaultMemory, TheWholeProcessStaysWithinASmallBudgetWhateverIsForced) {
+  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
+  using Words = std::vector<std::string>;
+  const std::vector<Words> all{
+      {"--policy", "lru", "--recompute", "block", "--max-grad-norm", "0"},
+      {"--policy", "lifetime", "--recompute", "attention", "--clip-mode", "speculative", "--max-grad-norm", "1e9"},
+      {"--policy", "everything-on-disk", "--recompute", "cheap", "--clip-mode", "speculative", "--max-grad-norm",
+       "1e-3"},
+      {"--clip-mode", "deferred", "--max-grad-norm", "1e-3", "--order", "micro-batch"},
+      {"--clip-mode", "after", "--io-request-size", "4096", "--threads", "1"},
+      {"--moments", "8bit", "--allow-uring", "false", "--huge-pages", "false"},
+      {"--device", "virtual", "--device-memory", "24MiB"}};
+  for (const Words& more : all) {
+    SCOPED_TRACE(testing::PrintToString(more));
+    const Ended planned = run(arguments("plan", 0, more));
+    ASSERT_THAT(planned.exit_code, testing::AnyOf(0, 3)) << planned.err;
+    std::int64_t budget = nlohmann::json::parse(planned.out)["min_memory_bytes"];
+    const auto mode = std::find(more.begin(), more.end(), "--clip-mode");
+    if (mode != more.end()) budget += 8 * mib;  // in which each way of clipping finds room
+    const std::vector<std::string> words = arguments("train", budget, more);
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    if (mode != more.end()) {
+      std::ifstream metrics(std::filesystem::path(words[6]) / "metrics.jsonl");
+      std::string line;
+      ASSERT_TRUE(std::getline(metrics, line));
+      const std::string went = nlohmann::json::parse(line).value("clip", "");
+      EXPECT_THAT(went, testing::AnyOf(mode[1], mode[1] == "speculative" ? "reverted" : mode[1]));
+    }
+    std::int64_t most = budget;
+    if (more.front() == "--device") most += 24 * mib;  // whose memory is this process's, too
+    ASSERT_LT(peak_rss_bytes(), most) << "the test itself must be small for the kernel's figure to be the child's";
+    EXPECT_LE(ended.peak_rss_bytes, most) << "of " << format_bytes(most);
   }
 }
 
