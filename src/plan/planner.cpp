@@ -34,6 +34,7 @@ class Planner {
         uses_(uses),
         policy_(policy),
         visit_pages_(visit_pages(layout)),
+        left_by_reads_(static_cast<std::int64_t>(policy.share_left_by_reads() * static_cast<double>(pages))),
         plan_(empty_plan(program, pages)),
         memory_(layout, uses, policy, pinned, schedule_, plan_) {}
 
@@ -142,7 +143,11 @@ class Planner {
   void hand_down(const Use& use) {
     if (memory_.has(use.bundle)) {
       if (memory_.holding(use.bundle).dirty) write(use.bundle);
-      if (use.writes || use.creates || use.ends) memory_.release(use.bundle);
+      if (use.writes || use.creates || use.ends) {
+        memory_.release(use.bundle);
+      } else {
+        memory_.touched(use.bundle, now_, false);  // the next use is another one
+      }
     }
     if (use.writes || use.creates) changed_below_.push_back(use.bundle);
   }
@@ -183,7 +188,8 @@ class Planner {
   }
 
   // Issues reads for the segments after s, from where the last call stopped. Enough must be left for what will be
-  // created before each read is used; bundles needed later still than what is read give way.
+  // created before each read is used; bundles needed later still than what is read give way, but the policy may leave
+  // some of them: what gives way has to come back.
   void read_ahead(std::int32_t s) {
     const std::int32_t reach = s + policy_.lookahead_segments();
     const std::int32_t last = wrap_ ? std::min(reach, segments() + s - 1) : std::min(reach, segments() - 1);
@@ -199,8 +205,9 @@ class Planner {
     for (const Use& use : uses(j % segments())) {
       if (use.below || use.creates || memory_.has(use.bundle) || (next_step && !is_state(use.bundle))) continue;
       if (uses_.changes_below(use.bundle, s, j)) continue;  // it is brought back then
+      if (!uses_.can_be_read(use.bundle, s, j)) continue;   // it is created before, and its pages are in reserve
       const std::int64_t wanted = layout_.pages_of(use.bundle) + reserve;
-      if (!uses_.can_be_read(use.bundle, s, j) || !make_room(wanted, j)) return false;
+      if (memory_.available_pages(j) < wanted + left_by_reads_ || !make_room(wanted, j)) return false;
       read(use.bundle);
     }
     return true;
@@ -235,7 +242,7 @@ class Planner {
       Holding& held = memory_.holding(use.bundle);
       const auto last = static_cast<InstrId>(static_cast<std::int32_t>(first_id) + use.last_op - begin);
       held.runs[static_cast<std::size_t>(schedule_.lane_of(last))] = last;
-      memory_.touched(use.bundle, s);
+      memory_.touched(use.bundle, s, use.writes || use.creates);
       if (!use.writes && !use.creates) continue;
       held.dirty = true;
       held.last_change = last;
@@ -326,6 +333,7 @@ class Planner {
   const Uses& uses_;
   const VictimPolicy& policy_;
   const std::int64_t visit_pages_;
+  const std::int64_t left_by_reads_;
   Schedule schedule_;
   Plan plan_;
   Residency memory_;

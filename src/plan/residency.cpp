@@ -29,6 +29,7 @@ Residency::Residency(const Layout& layout, const Uses& uses, const VictimPolicy&
       pages_(static_cast<std::size_t>(plan.pages)),
       holdings_(layout.bundles.size()),
       ranks_(layout.bundles.size()),
+      settling_pages_(static_cast<std::int64_t>(policy.settling_share() * static_cast<double>(plan.pages))),
       pages_by_next_use_(uses.segments()),
       pinned_pages_(uses.segments()) {
   for (std::int64_t p = 0; p < plan.pages; ++p) free_.push_back(static_cast<PageId>(p));
@@ -36,7 +37,7 @@ Residency::Residency(const Layout& layout, const Uses& uses, const VictimPolicy&
 
 std::vector<BundleId> Residency::bundles() const {
   std::vector<BundleId> all;
-  for (const auto& [loose, rank, bundle] : order_) all.push_back(bundle);
+  for (const auto& [turn, rank, bundle] : order_) all.push_back(bundle);
   std::sort(all.begin(), all.end());
   return all;
 }
@@ -44,6 +45,7 @@ std::vector<BundleId> Residency::bundles() const {
 void Residency::take(BundleId bundle, std::int32_t now) {
   SPILLWAY_CHECK(free_pages() >= layout_.pages_of(bundle), "bundle {} does not fit in {} pages", index_of(bundle),
                  plan_.pages);
+  SPILLWAY_CHECK(!has(bundle), "bundle {} is in memory", index_of(bundle));
   Stay stay{bundle, {}};
   for (std::int64_t i = layout_.pages_of(bundle); i > 0; --i) {
     stay.pages.push_back(free_.front());
@@ -52,6 +54,7 @@ void Residency::take(BundleId bundle, std::int32_t now) {
   plan_.peak_pages = std::max(plan_.peak_pages, plan_.pages - free_pages());
   plan_.stays.push_back(std::move(stay));
   holding(bundle).stay = static_cast<StayId>(plan_.stays.size() - 1);
+  holding(bundle).settled_at = 0;
   rank(bundle, now - 1);
 }
 
@@ -69,10 +72,29 @@ void Residency::release(BundleId bundle) {
   unrank(bundle);
 }
 
-void Residency::touched(BundleId bundle, std::int32_t s) {
-  holding(bundle).last_touch = s;
+void Residency::touched(BundleId bundle, std::int32_t s, bool changed) {
+  Holding& held = holding(bundle);
+  held.last_touch = s;
   unrank(bundle);
+  if (changed && settling_pages_ > 0) {
+    changed_pages_ += layout_.pages_of(bundle);
+    held.settled_at = changed_pages_ + settling_pages_;
+    settling_.emplace_back(held.settled_at, bundle);
+  }
   rank(bundle, s);
+  settle();
+}
+
+// Those that so many pages have been changed after.
+void Residency::settle() {
+  for (; !settling_.empty() && settling_.front().first <= changed_pages_; settling_.pop_front()) {
+    const auto [at, bundle] = settling_.front();
+    Rank& rank = ranks_[index_of(bundle)];
+    if (!has(bundle) || holding(bundle).settled_at != at || rank.turn != Turn::settling) continue;
+    order_.erase(place(bundle));
+    rank.turn = Turn::settled;
+    order_.insert(place(bundle));
+  }
 }
 
 std::vector<InstrId> Residency::waits_of_pages(StayId stay) const {
@@ -135,14 +157,20 @@ void Residency::rank(BundleId bundle, std::int32_t after) {
   Rank& rank = ranks_[index_of(bundle)];
   rank.next_use = uses_.next(bundle, after);
   rank.rank = policy_.rank(candidate(bundle));
-  order_.insert({!pinned(bundle), rank.rank, bundle});
+  const bool settled = holding(bundle).settled_at <= changed_pages_;
+  rank.turn = pinned(bundle) ? Turn::pinned : settled ? Turn::settled : Turn::settling;
+  order_.insert(place(bundle));
   count_pages(bundle, rank.next_use, layout_.pages_of(bundle));
 }
 
 void Residency::unrank(BundleId bundle) {
+  order_.erase(place(bundle));
+  count_pages(bundle, ranks_[index_of(bundle)].next_use, -layout_.pages_of(bundle));
+}
+
+std::tuple<Residency::Turn, std::int64_t, BundleId> Residency::place(BundleId bundle) const {
   const Rank& rank = ranks_[index_of(bundle)];
-  order_.erase({!pinned(bundle), rank.rank, bundle});
-  count_pages(bundle, rank.next_use, -layout_.pages_of(bundle));
+  return {rank.turn, rank.rank, bundle};
 }
 
 void Residency::count_pages(BundleId bundle, std::int32_t next_use, std::int64_t pages) {

@@ -33,6 +33,7 @@ struct Holding {
   InstrId last_change = InstrId::none;  // the last run of this stay that changed it
   std::int32_t changed_in = -1;         // the segment of that run
   bool spilled = false;                 // it was written
+  std::int64_t settled_at = 0;          // of all pages changed, when this stay gives way like others again
 };
 
 // Pages by the segment of their next use: a Fenwick tree.
@@ -63,7 +64,7 @@ class Residency {
   void take(BundleId bundle, std::int32_t now);
   void release(BundleId bundle);
   // After segment s touched it.
-  void touched(BundleId bundle, std::int32_t s);
+  void touched(BundleId bundle, std::int32_t s, bool changed);
   // The first instruction of a segment that uses a bundle, which is in memory: it begins the stay that it creates, and
   // waits for what others do with it.
   void begin_use(const Use& use, Instr& first);
@@ -77,14 +78,19 @@ class Residency {
   struct Page {
     Accesses last = no_accesses;  // to outlive
   };
+  // Of bundles that give way, later ones first.
+  enum class Turn : std::uint8_t { pinned, settling, settled };
   // As kept in the order of victims.
   struct Rank {
+    Turn turn = Turn::settled;
     std::int64_t rank = 0;
     std::int32_t next_use = -1;
   };
 
   void rank(BundleId bundle, std::int32_t after);
   void unrank(BundleId bundle);
+  void settle();
+  std::tuple<Turn, std::int64_t, BundleId> place(BundleId bundle) const;
   void count_pages(BundleId bundle, std::int32_t next_use, std::int64_t pages);
   bool pinned(BundleId bundle) const { return pinned_ != nullptr && (*pinned_)[index_of(bundle)]; }
 
@@ -98,7 +104,10 @@ class Residency {
   std::deque<PageId> free_;  // in the order in which they came free
   std::vector<Holding> holdings_;
   std::vector<Rank> ranks_;                                   // by bundle in memory
-  std::set<std::tuple<bool, std::int64_t, BundleId>> order_;  // not pinned, by rank
+  std::set<std::tuple<Turn, std::int64_t, BundleId>> order_;  // the last gives way first
+  const std::int64_t settling_pages_;
+  std::int64_t changed_pages_ = 0;                          // so far, one by one
+  std::deque<std::pair<std::int64_t, BundleId>> settling_;  // by when they are settled; some have been touched since
   PagesByNextUse pages_by_next_use_;
   PagesByNextUse pinned_pages_;
   std::int64_t all_pinned_pages_ = 0;  // in memory

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 
 #include "base/bytes.h"
 #include "same_bits.h"
@@ -34,13 +33,11 @@ class Sized : public SameBits, public testing::Test {
     options_.recompute = "auto";
   }
 
-  // Its folder, half a gigabyte, is not kept, nor are the weights but for a hash: what the process has in memory counts
-  // against the budget of the next run.
+  // Its folder, half a gigabyte, is not kept.
   Outcome run_once(TrainOptions options) {
     options.output_dir = (scratch_ / "run").string();
     Outcome outcome = run(options);
     std::filesystem::remove_all(options.output_dir);
-    outcome.weights = std::to_string(std::hash<std::string>{}(outcome.weights));
     return outcome;
   }
 

@@ -149,7 +149,7 @@ class Mutator {
   }
   void forget_stay() {
     Instr& instr = any_of(plan_.instrs);
-    if (instr.kind != Instr::Kind::run) return;
+    if (instr.kind != Instr::Kind::run || instr.stays.empty()) return;
     const StayId stay = any_of(instr.stays);
     changed_ = changes(planned_, instr, stay);  // a stay is also named by ops between those that touch it
     std::erase(instr.stays, stay);

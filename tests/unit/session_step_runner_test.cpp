@@ -17,19 +17,18 @@ class StepRunnerTest : public testing::Test {
  protected:
   // A disk and a processor of about the same speed, and a budget at which speculating is fastest while nothing clips.
   static TrainOptions options_in(const ScratchFolder& folder) {
-    golden::write_model(folder / "model", golden::llama_of(2, 96, 2000), "");
+    golden::write_model(folder / "model", golden::llama_of(4, 192, 2000), "");
     golden::write_tokens(folder / "tokens.npy", 2000, 2000);
     TrainOptions options;
     options.model = (folder / "model").string();
     options.data = {(folder / "tokens.npy").string()};
     options.output_dir = (folder / "out").string();
     options.machine = folder
-                          .file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e7}],
-                            "memory_bytes_per_second": 1e9, "f32_flops_per_second": 3e7})")
+                          .file("machine.json", R"({"disks": [{"read_bytes_per_second": 3e7}],
+                            "memory_bytes_per_second": 1e11, "f32_flops_per_second": 6e8})")
                           .string();
     options.max_seq_len = 40;
     options.per_device_train_batch_size = 2;
-    options.gradient_accumulation_steps = 4;
     options.dtype = "f32";
     options.threads = 2;
     options.piece_elements = 65536;
