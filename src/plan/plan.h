@@ -161,7 +161,7 @@ std::int64_t in_memory_pages(const Layout& layout, std::int32_t program);
 // What decides which bundles give way and how far ahead of their use they are read; see plan/policy.h. All give the
 // same bits.
 enum class Policy : std::uint8_t {
-  automatic,           // what is needed farthest in the future gives way
+  automatic,           // what is needed farthest in the future gives way, what was changed last after all else
   everything_on_disk,  // state leaves after each use, and comes back a few segments ahead of the next
   lru,                 // what was used longest ago gives way; reads on demand
   lifetime,            // the periods without use that relieve memory most are spent on disk

@@ -187,9 +187,9 @@ class Planner {
     plan_.traffic.write_bytes += layout_.bundles[index_of(bundle)].bytes;
   }
 
-  // Issues reads for the segments after s, from where the last call stopped. Enough must be left for what will be
-  // created before each read is used; bundles needed later still than what is read give way, but the policy may leave
-  // some of them: what gives way has to come back.
+  // Issues reads for the segments after s, from where the last call stopped. Enough must be left for what this step
+  // will create before each read is used; bundles needed later still than what is read give way, but the policy may
+  // leave some of them: what gives way has to come back.
   void read_ahead(std::int32_t s) {
     const std::int32_t reach = s + policy_.lookahead_segments();
     const std::int32_t last = wrap_ ? std::min(reach, segments() + s - 1) : std::min(reach, segments() - 1);
@@ -205,7 +205,7 @@ class Planner {
     for (const Use& use : uses(j % segments())) {
       if (use.below || use.creates || memory_.has(use.bundle) || (next_step && !is_state(use.bundle))) continue;
       if (uses_.changes_below(use.bundle, s, j)) continue;  // it is brought back then
-      if (!uses_.can_be_read(use.bundle, s, j)) continue;   // it is created before, and its pages are in reserve
+      if (!uses_.can_be_read(use.bundle, s, j)) continue;   // it is created before
       const std::int64_t wanted = layout_.pages_of(use.bundle) + reserve;
       if (memory_.available_pages(j) < wanted + left_by_reads_ || !make_room(wanted, j)) return false;
       read(use.bundle);
@@ -346,7 +346,7 @@ class Planner {
   std::vector<InstrId> runs_;            // by op, where there are several lanes
   std::int32_t now_ = 0;
   InstrId newest_run_ = InstrId::none;
-  std::int32_t ahead_ = 0;  // reads for all segments before it are issued
+  std::int32_t ahead_ = 0;  // reads for all segments before it are issued, or not to be made ahead
 };
 
 }  // namespace

@@ -20,10 +20,11 @@ struct Candidate {
 class VictimPolicy {
  public:
   virtual ~VictimPolicy() = default;
-  // The highest gives way first. Asked when the bundle comes into memory and after each use.
+  // The highest gives way first, of what is neither pinned nor settling. Asked when the bundle comes into memory and
+  // after each use.
   virtual std::int64_t rank(const Candidate& candidate) const = 0;
   virtual std::int32_t lookahead_segments() const = 0;
-  // The share of the pages that reads ahead leave to what is needed later than they are.
+  // The share of the pages that reads ahead leave free or to what is needed later than they are.
   virtual double share_left_by_reads() const { return 0; }
   // The share of the pages for what was changed last, which gives way after all else: its pages are free only once it
   // is written, and what is to lie there would wait for that.
