@@ -1,8 +1,8 @@
 // What each policy reaches at several shares of the memory that a run needs to move nothing: tokens/s, predicted and
 // measured, and bytes. "plain" is our policy by layer with nothing recomputed, to tell what choosing adds; the others
 // are worked through like it. Each round goes through all of them.
-//   ablation_bench [policies=auto,plain,everything-on-disk,lru,lifetime] [shares=0.12,0.25,0.5] [preset=gpt2-124m]
-//     [micro_batches=4] [tokens=1024] [rounds=5] [steps=3] [clip=0] [dtype=auto] [dir=bench-data]
+//   ablation_bench [policies=auto,plain,everything-on-disk,lru,lifetime,belady] [shares=0.12,0.25,0.5]
+//     [preset=gpt2-124m] [micro_batches=4] [tokens=1024] [rounds=5] [steps=3] [clip=0] [dtype=auto] [dir=bench-data]
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -25,7 +25,8 @@ struct Cell {
 std::vector<Cell> cells_of(const Settings& settings, const TrainOptions& options, std::int64_t in_memory_bytes) {
   std::vector<Cell> cells;
   for (const std::string& share : items(settings.text("shares", "0.12,0.25,0.5"))) {
-    for (const std::string& policy : items(settings.text("policies", "auto,plain,everything-on-disk,lru,lifetime"))) {
+    for (const std::string& policy :
+         items(settings.text("policies", "auto,plain,everything-on-disk,lru,lifetime,belady"))) {
       Cell cell{policy, share, options, {}, {}};
       cell.options.memory_bytes = static_cast<std::int64_t>(std::stod(share) * static_cast<double>(in_memory_bytes));
       if (policy != "auto") {

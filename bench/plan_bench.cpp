@@ -1,7 +1,7 @@
 // How long planning takes, and what the simulator says of the plan, on a machine that is written down here: nothing is
 // run and nothing measured but the planner.
 //   plan_bench [preset=gpt2-124m|llama-70b|...] [micro_batches=4] [tokens=1024] [share=0.25] [clip=0] [commits=0]
-//              [flops=1.1e11] [memory=2e10] [disk=1.4e9] [waits=0] [device=SHARE] [link=8e9]
+//              [policy=farthest] [flops=1.1e11] [memory=2e10] [disk=1.4e9] [waits=0] [device=SHARE] [link=8e9]
 // share 0 is the smallest budget. flops, memory, disk: what the machine carries a second. waits: that many of the
 // longest waits of compute are shown. device: a device above the host, of that share; link: each way.
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "base/steady_clock.h"
 #include "model/presets.h"
 #include "model/programs.h"
@@ -44,6 +45,12 @@ std::vector<double> op_seconds(const Program& program, double flops_per_second, 
     seconds.push_back(std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second));
   }
   return seconds;
+}
+
+Policy policy_named(const std::string& name) {
+  const auto* const at = std::ranges::find(all_policies, name, [](Policy policy) { return name_of(policy); });
+  if (at == all_policies.end()) throw UserError("policy={}: no policy has that name", name);
+  return *at;
 }
 
 // Before which ops compute waited longest, and for what.
@@ -104,7 +111,8 @@ int bench(const Settings& settings) {
   const std::int64_t pages =
       std::max(smallest, static_cast<std::int64_t>(settings.real("share", 0.25) * static_cast<double>(in_memory)));
   start = SteadyClock::now();
-  const PlanRequest request{.commits = settings.integer("commits", 0) > 0};
+  const PlanRequest request{.policy = policy_named(settings.text("policy", "farthest")),
+                            .commits = settings.integer("commits", 0) > 0};
   const TierPages tiers{
       std::max(smallest, static_cast<std::int64_t>(settings.real("device", 0) * static_cast<double>(in_memory))),
       std::max(pages, smallest_host_pages(layout))};

@@ -6,6 +6,7 @@
 // pages of the device alone, and copies over a link go between these and pages of the host.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -165,7 +166,10 @@ enum class Policy : std::uint8_t {
   everything_on_disk,  // state leaves after each use, and comes back a few segments ahead of the next
   lru,                 // what was used longest ago gives way; reads on demand
   lifetime,            // the periods without use that relieve memory most are spent on disk
+  belady,              // as automatic, without regard to the time that moves take
 };
+inline constexpr std::array all_policies = {Policy::automatic, Policy::everything_on_disk, Policy::lru,
+                                            Policy::lifetime, Policy::belady};
 std::string_view name_of(Policy policy);
 
 struct PlanRequest {

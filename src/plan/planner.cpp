@@ -34,7 +34,6 @@ class Planner {
         uses_(uses),
         policy_(policy),
         visit_pages_(visit_pages(layout)),
-        left_by_reads_(static_cast<std::int64_t>(policy.share_left_by_reads() * static_cast<double>(pages))),
         plan_(empty_plan(program, pages)),
         memory_(layout, uses, policy, pinned, schedule_, plan_) {}
 
@@ -207,10 +206,14 @@ class Planner {
       if (uses_.changes_below(use.bundle, s, j)) continue;  // it is brought back then
       if (!uses_.can_be_read(use.bundle, s, j)) continue;   // it is created before
       const std::int64_t wanted = layout_.pages_of(use.bundle) + reserve;
-      if (memory_.available_pages(j) < wanted + left_by_reads_ || !make_room(wanted, j)) return false;
+      if (memory_.available_pages(j) < wanted + left_by_reads() || !make_room(wanted, j)) return false;
       read(use.bundle);
     }
     return true;
+  }
+
+  std::int64_t left_by_reads() const {
+    return static_cast<std::int64_t>(policy_.share_left_by_reads() * static_cast<double>(memory_.giving_pages()));
   }
 
   bool make_room(std::int64_t wanted, std::int32_t j) {
@@ -333,7 +336,6 @@ class Planner {
   const Uses& uses_;
   const VictimPolicy& policy_;
   const std::int64_t visit_pages_;
-  const std::int64_t left_by_reads_;
   Schedule schedule_;
   Plan plan_;
   Residency memory_;

@@ -9,12 +9,17 @@
 namespace spillway {
 namespace {
 
-// Belady's rule, exact here because the whole step is known, but for what it says nothing of: that moves take time. The
-// shares are those of the shortest steps in the simulator over a grid of models, budgets and disks (plan_bench).
-class FarthestFirst : public VictimPolicy {
+// Belady's rule (IBM Systems Journal 5, 1966), exact here because the whole step is known.
+class Belady : public VictimPolicy {
  public:
   std::int64_t rank(const Candidate& candidate) const override { return candidate.next_use; }
   std::int32_t lookahead_segments() const override { return 64; }
+};
+
+// And what it says nothing of: that moves take time. The shares are those of the shortest steps in the simulator over a
+// grid of models, budgets and disks (plan_bench).
+class FarthestFirst : public Belady {
+ public:
   double share_left_by_reads() const override { return 0.5; }
   double settling_share() const override { return 0.4; }
 };
@@ -137,6 +142,7 @@ std::string_view name_of(Policy policy) {
     case Policy::everything_on_disk: return "everything-on-disk";
     case Policy::lru: return "lru";
     case Policy::lifetime: return "lifetime";
+    case Policy::belady: return "belady";
   }
   return "?";
 }
@@ -148,6 +154,7 @@ std::unique_ptr<VictimPolicy> make_policy(Policy policy, const Layout& layout, s
     case Policy::everything_on_disk: return std::make_unique<EverythingOnDisk>(layout);
     case Policy::lru: return std::make_unique<LeastRecentlyUsed>();
     case Policy::lifetime: return std::make_unique<Lifetime>(layout, program, pages, uses);
+    case Policy::belady: return std::make_unique<Belady>();
   }
   SPILLWAY_CHECK(false, "policy {} is unknown", static_cast<int>(policy));
 }

@@ -29,7 +29,6 @@ Residency::Residency(const Layout& layout, const Uses& uses, const VictimPolicy&
       pages_(static_cast<std::size_t>(plan.pages)),
       holdings_(layout.bundles.size()),
       ranks_(layout.bundles.size()),
-      settling_pages_(static_cast<std::int64_t>(policy.settling_share() * static_cast<double>(plan.pages))),
       pages_by_next_use_(uses.segments()),
       pinned_pages_(uses.segments()) {
   for (std::int64_t p = 0; p < plan.pages; ++p) free_.push_back(static_cast<PageId>(p));
@@ -76,9 +75,10 @@ void Residency::touched(BundleId bundle, std::int32_t s, bool changed) {
   Holding& held = holding(bundle);
   held.last_touch = s;
   unrank(bundle);
-  if (changed && settling_pages_ > 0) {
+  if (changed && policy_.settling_share() > 0 && !pinned(bundle)) {
     changed_pages_ += layout_.pages_of(bundle);
-    held.settled_at = changed_pages_ + settling_pages_;
+    held.settled_at =
+        changed_pages_ + static_cast<std::int64_t>(policy_.settling_share() * static_cast<double>(giving_pages()));
     settling_.emplace_back(held.settled_at, bundle);
   }
   rank(bundle, s);

@@ -58,7 +58,8 @@ class Residency {
   std::int64_t free_pages() const { return static_cast<std::int64_t>(free_.size()); }
   // Free pages and those of bundles whose next use is later than segment `until`, the pinned ones left out.
   std::int64_t available_pages(std::int32_t until) const;
-  std::vector<BundleId> bundles() const;  // in memory, ascending
+  std::int64_t giving_pages() const { return plan_.pages - all_pinned_pages_; }  // all but the pinned
+  std::vector<BundleId> bundles() const;                                         // in memory, ascending
 
   // Gives the bundle a stay on free pages. `now`: the segment about to run.
   void take(BundleId bundle, std::int32_t now);
@@ -105,9 +106,8 @@ class Residency {
   std::vector<Holding> holdings_;
   std::vector<Rank> ranks_;                                   // by bundle in memory
   std::set<std::tuple<Turn, std::int64_t, BundleId>> order_;  // the last gives way first
-  const std::int64_t settling_pages_;
-  std::int64_t changed_pages_ = 0;                          // so far, one by one
-  std::deque<std::pair<std::int64_t, BundleId>> settling_;  // by when they are settled; some have been touched since
+  std::int64_t changed_pages_ = 0;                            // so far, one by one
+  std::deque<std::pair<std::int64_t, BundleId>> settling_;    // by when they are settled; some have been touched since
   PagesByNextUse pages_by_next_use_;
   PagesByNextUse pinned_pages_;
   std::int64_t all_pinned_pages_ = 0;  // in memory

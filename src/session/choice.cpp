@@ -74,7 +74,7 @@ std::optional<WorkOrder> forced_order(const TrainOptions& options) {
 }
 
 std::optional<Policy> forced_policy(const TrainOptions& options) {
-  for (const Policy policy : {Policy::automatic, Policy::everything_on_disk, Policy::lru, Policy::lifetime}) {
+  for (const Policy policy : all_policies) {
     if (options.policy == name_of(policy)) return policy;
   }
   return std::nullopt;

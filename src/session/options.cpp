@@ -199,8 +199,9 @@ std::vector<Option> options_of(TrainOptions& o) {
       {"piece_elements", hidden, "elements updated at once; 0: the default", &o.piece_elements, at_least(0)});
   rows.push_back({"tile_elements", hidden, "elements of a vocabulary tile; 0: the default. Changes bits",
                   &o.tile_elements, at_least(0)});
-  rows.push_back({"policy", hidden, "what gives way in memory: auto, farthest, everything-on-disk, lru or lifetime",
-                  &o.policy, one_of({"auto", "farthest", "everything-on-disk", "lru", "lifetime"})});
+  rows.push_back({"policy", hidden,
+                  "what gives way in memory: auto, farthest, everything-on-disk, lru, lifetime or belady", &o.policy,
+                  one_of({"auto", "farthest", "everything-on-disk", "lru", "lifetime", "belady"})});
   rows.push_back({"disk_bytes_per_second", hidden, "a slow disk, which plans do not know; 0: as fast as it is",
                   &o.disk_bytes_per_second, at_least(0), OptionUnit::bytes});
   rows.push_back({"allow_uring", hidden, "use io_uring where the kernel has it", &o.allow_uring});

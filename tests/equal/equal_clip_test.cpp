@@ -305,7 +305,7 @@ TEST_F(ClipModes, GoOnFromACommitWithUpdatesOfALayerDeferred) {
 // Everything that may be forced, drawn together. Returns what was.
 std::string force_at_random(TrainOptions& options, std::mt19937_64& random) {
   const auto pick = [&](std::vector<std::string> of) { return of[random() % of.size()]; };
-  options.policy = pick({"auto", "everything-on-disk", "lru", "lifetime", "farthest"});
+  options.policy = pick({"auto", "everything-on-disk", "lru", "lifetime", "belady", "farthest"});
   options.recompute = pick({"none", "cheap", "attention", "block", "block:1"});
   options.order = pick({"layer", "micro-batch"});
   options.threads = 1 + static_cast<std::int64_t>(random() % 3);

@@ -93,7 +93,7 @@ TEST_F(OnADevice, TheSameBitsHoweverAClipIsDoneAndWhateverGivesWay) {
   options_.dtype = "bf16";
   const Outcome expected = run(options_);
   for (const std::string clip : cases(std::vector{"after", "deferred"})) {
-    for (const std::string policy : {"auto", "lru", "everything-on-disk", "lifetime"}) {
+    for (const std::string policy : {"auto", "lru", "everything-on-disk", "lifetime", "belady"}) {
       TrainOptions options = with_device(0.2);
       options.clip_mode = clip;
       options.policy = policy;

@@ -67,7 +67,7 @@ TEST_P(EachSameBits, WhateverIsRecomputedAndInWhicheverOrder) {
 
 TEST_P(EachSameBits, WhateverThePolicy) {
   const Outcome expected = run(options_);
-  for (const std::string policy : {"lru", "everything-on-disk", "lifetime", "farthest"}) {
+  for (const std::string policy : {"lru", "everything-on-disk", "lifetime", "belady", "farthest"}) {
     TrainOptions options = options_;
     options.policy = policy;
     options.delay_seed = 11;

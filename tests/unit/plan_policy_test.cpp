@@ -10,7 +10,6 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t policy_seed = 7300;
-constexpr std::array all_policies = {Policy::automatic, Policy::everything_on_disk, Policy::lru, Policy::lifetime};
 
 // Visits plans of random Programs under every policy, from the smallest size to where everything fits.
 template <typename Visit>

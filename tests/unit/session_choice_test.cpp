@@ -348,7 +348,7 @@ TEST(Policies, NoneIsFasterThanWhatIsChosen) {
         return result;
       };
       const WorkChosen chosen = choose_work({.layers = 4, .micro_batches = 3}, score);
-      for (const Policy policy : {Policy::everything_on_disk, Policy::lru, Policy::lifetime}) {
+      for (const Policy policy : all_policies) {
         EXPECT_LE(chosen.score.seconds, 1.011 * score({.policy = policy}).seconds)
             << "disk " << speed << ", share " << share << ": " << name_of(policy) << " against "
             << describe(chosen.choice);
