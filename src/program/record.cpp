@@ -9,12 +9,6 @@
 namespace spillway {
 namespace {
 
-// A part of the model: what a forward label says apart from the micro-batch. The head is one part, whatever its grid.
-bool same_part(const Label& a, const Label& b) {
-  if (a.phase == Phase::head || b.phase == Phase::head) return a.phase == b.phase;
-  return a.phase == b.phase && a.layer == b.layer && a.part == b.part && a.index == b.index;
-}
-
 ValueType type_of_piece(const State& state, PieceId id) {
   const Piece& piece = state.piece(id);
   const Tensor& whole = state.tensor(piece.tensor);
@@ -121,8 +115,9 @@ void Recorder::append(const OpSpec& spec, Attrs attrs, std::vector<Operand> read
 void Recorder::note_use(const Operand& operand) {
   if (!operand.exists() || !is_trainable(program_.value(operand.first).piece)) return;
   const auto [entry, fresh] = trainable_.try_emplace(operand.first, Accumulated{operand, {}, label_, false});
+  if (fresh) first_used_in_[part_of(label_)].push_back(operand.first);
   const bool forward = label_.phase == Phase::forward || label_.phase == Phase::head;
-  if (!fresh && forward && !same_part(entry->second.first_use, label_)) entry->second.shared = true;
+  if (!fresh && forward && part_of(entry->second.first_use) != part_of(label_)) entry->second.shared = true;
 }
 
 bool Recorder::wants_gradient(const Operand& operand) const { return wants_[index_of(operand.first)]; }
@@ -152,10 +147,21 @@ void Recorder::set_accumulator(Operand state, Operand accumulator) {
   versions_[kept] = accumulator.first;
 }
 
+// The head is one part, whatever its grid.
+Recorder::PartKey Recorder::part_of(const Label& label) {
+  if (label.phase == Phase::head) return {label.phase, -1, "", 0};
+  return {label.phase, label.layer, label.part, label.index};
+}
+
 std::vector<Operand> Recorder::accumulated_in(const Label& part) const {
+  const auto found = first_used_in_.find(part_of(part));
+  if (found == first_used_in_.end()) return {};
+  std::vector<ValueId> firsts = found->second;
+  std::sort(firsts.begin(), firsts.end());
   std::vector<Operand> done;
-  for (const auto& [first, entry] : trainable_) {
-    if (entry.accumulator.exists() && same_part(entry.first_use, part)) done.push_back(entry.state);
+  for (const ValueId first : firsts) {
+    const Accumulated& entry = trainable_.at(first);
+    if (entry.accumulator.exists()) done.push_back(entry.state);
   }
   return done;
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "program/spec.h"
@@ -77,6 +78,10 @@ class Recorder {
  private:
   friend class Gradient;
 
+  // What a label says of the part of the model, apart from the micro-batch.
+  using PartKey = std::tuple<Phase, std::int32_t, std::string_view, std::int32_t>;
+  static PartKey part_of(const Label& label);
+
   struct Accumulated {
     Operand state;
     Operand accumulator;
@@ -124,10 +129,11 @@ class Recorder {
   PieceValues versions_;         // the newest
   PieceValues reserved_;         // the next version's, by keep_adjacent
   std::function<PieceId(const Operand&)> kept_in_;
-  std::map<ValueId, Accumulated> trainable_;  // by the first value of a trainable state operand
-  std::map<ValueId, Operand> gradients_;      // of local values, while walking back
-  std::vector<bool> wants_;                   // by value: a trainable tensor lies behind it
-  std::vector<Part> parts_;                   // in the order of forward, of the ops before found_ops_
+  std::map<ValueId, Accumulated> trainable_;               // by the first value of a trainable state operand
+  std::map<PartKey, std::vector<ValueId>> first_used_in_;  // of these, by the part
+  std::map<ValueId, Operand> gradients_;                   // of local values, while walking back
+  std::vector<bool> wants_;                                // by value: a trainable tensor lies behind it
+  std::vector<Part> parts_;                                // in the order of forward, of the ops before found_ops_
   std::size_t found_ops_ = 0;
 };
 
