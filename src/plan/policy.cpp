@@ -12,7 +12,6 @@ namespace {
 // Belady's rule (IBM Systems Journal 5, 1966), exact here because the whole step is known.
 class Belady : public VictimPolicy {
  public:
-  std::int64_t rank(const Candidate& candidate) const override { return candidate.next_use; }
   std::int32_t lookahead_segments() const override { return 64; }
 };
 
@@ -21,7 +20,7 @@ class Belady : public VictimPolicy {
 class FarthestFirst : public Belady {
  public:
   double share_left_by_reads() const override { return 0.5; }
-  double settling_share() const override { return 0.4; }
+  double settling_share() const override { return 0.25; }
 };
 
 // As a cache does it that knows nothing of the step: what was used longest ago gives way, and nothing is read before it
@@ -29,6 +28,7 @@ class FarthestFirst : public Belady {
 class LeastRecentlyUsed : public VictimPolicy {
  public:
   std::int64_t rank(const Candidate& candidate) const override { return -std::int64_t{candidate.last_use}; }
+  bool ranks_by_next_use() const override { return false; }
   std::int32_t lookahead_segments() const override { return 0; }
   bool paced() const override { return true; }
 };
@@ -39,7 +39,6 @@ class EverythingOnDisk : public VictimPolicy {
  public:
   explicit EverythingOnDisk(const Layout& layout) : layout_(layout) {}
 
-  std::int64_t rank(const Candidate& candidate) const override { return candidate.next_use; }
   std::int32_t lookahead_segments() const override { return 4; }
   bool paced() const override { return true; }
   bool leaves(const Candidate& candidate) const override {
@@ -62,7 +61,6 @@ class Lifetime : public VictimPolicy {
     choose();
   }
 
-  std::int64_t rank(const Candidate& candidate) const override { return candidate.next_use; }
   std::int32_t lookahead_segments() const override { return 12; }
   bool paced() const override { return true; }
   bool leaves(const Candidate& candidate) const override {

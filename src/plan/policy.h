@@ -22,12 +22,14 @@ class VictimPolicy {
   virtual ~VictimPolicy() = default;
   // The highest gives way first, of what is neither pinned nor settling. Asked when the bundle comes into memory and
   // after each use.
-  virtual std::int64_t rank(const Candidate& candidate) const = 0;
+  virtual std::int64_t rank(const Candidate& candidate) const { return candidate.next_use; }
+  // Whether that is what rank says, so that where the highest is needed too soon all are.
+  virtual bool ranks_by_next_use() const { return true; }
   virtual std::int32_t lookahead_segments() const = 0;
   // The share, of the pages that are not pinned, that reads ahead leave free or to what is needed later than they are.
   virtual double share_left_by_reads() const { return 0; }
-  // The share, of the pages that are not pinned, for what was changed last. It gives way after all else: its pages are
-  // free only once it is written, and what is to lie there would wait for that.
+  // The share, of the pages that are not pinned, for what is in memory and was changed last. It gives way after all
+  // else: its pages are free only once it is written, and what is to lie there would wait for that.
   virtual double settling_share() const { return 0; }
   // Whether reads wait until computing has come to the segment in which they are issued; otherwise they begin as soon
   // as their pages are free.

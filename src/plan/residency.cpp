@@ -1,6 +1,8 @@
 #include "plan/residency.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 
 #include "base/error.h"
 
@@ -53,7 +55,6 @@ void Residency::take(BundleId bundle, std::int32_t now) {
   plan_.peak_pages = std::max(plan_.peak_pages, plan_.pages - free_pages());
   plan_.stays.push_back(std::move(stay));
   holding(bundle).stay = static_cast<StayId>(plan_.stays.size() - 1);
-  holding(bundle).settled_at = 0;
   rank(bundle, now - 1);
 }
 
@@ -69,32 +70,36 @@ void Residency::release(BundleId bundle) {
   }
   held.stay = StayId::none;
   unrank(bundle);
+  settle(bundle);
 }
 
 void Residency::touched(BundleId bundle, std::int32_t s, bool changed) {
   Holding& held = holding(bundle);
   held.last_touch = s;
   unrank(bundle);
-  if (changed && policy_.settling_share() > 0 && !pinned(bundle)) {
-    changed_pages_ += layout_.pages_of(bundle);
-    held.settled_at =
-        changed_pages_ + static_cast<std::int64_t>(policy_.settling_share() * static_cast<double>(giving_pages()));
-    settling_.emplace_back(held.settled_at, bundle);
+  if (changed && !pinned(bundle)) {
+    settle(bundle);
+    held.changed = ++changes_;
+    settling_.emplace(held.changed, bundle);
+    settling_pages_ += layout_.pages_of(bundle);
   }
   rank(bundle, s);
-  settle();
+  const double most = policy_.settling_share() * static_cast<double>(giving_pages());
+  while (static_cast<double>(settling_pages_) > most) {
+    const BundleId first = settling_.begin()->second;
+    order_.erase(place(first));
+    settle(first);
+    ranks_[index_of(first)].turn = Turn::settled;
+    order_.insert(place(first));
+  }
 }
 
-// Those that so many pages have been changed after.
-void Residency::settle() {
-  for (; !settling_.empty() && settling_.front().first <= changed_pages_; settling_.pop_front()) {
-    const auto [at, bundle] = settling_.front();
-    Rank& rank = ranks_[index_of(bundle)];
-    if (!has(bundle) || holding(bundle).settled_at != at || rank.turn != Turn::settling) continue;
-    order_.erase(place(bundle));
-    rank.turn = Turn::settled;
-    order_.insert(place(bundle));
-  }
+void Residency::settle(BundleId bundle) {
+  Holding& held = holding(bundle);
+  if (held.changed == 0) return;
+  settling_.erase(held.changed);
+  settling_pages_ -= layout_.pages_of(bundle);
+  held.changed = 0;
 }
 
 std::vector<InstrId> Residency::waits_of_pages(StayId stay) const {
@@ -146,9 +151,12 @@ Candidate Residency::candidate(BundleId bundle) const {
 }
 
 BundleId Residency::victim(std::int32_t until) const {
-  for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
-    const BundleId bundle = std::get<BundleId>(*at);
+  auto end = order_.end();
+  while (end != order_.begin()) {
+    const auto& [turn, rank, bundle] = *std::prev(end);
     if (ranks_[index_of(bundle)].next_use > until) return bundle;
+    end = policy_.ranks_by_next_use() ? order_.lower_bound({turn, std::numeric_limits<std::int64_t>::min(), {}})
+                                      : std::prev(end);
   }
   return BundleId::none;
 }
@@ -157,7 +165,7 @@ void Residency::rank(BundleId bundle, std::int32_t after) {
   Rank& rank = ranks_[index_of(bundle)];
   rank.next_use = uses_.next(bundle, after);
   rank.rank = policy_.rank(candidate(bundle));
-  const bool settled = holding(bundle).settled_at <= changed_pages_;
+  const bool settled = holding(bundle).changed == 0;
   rank.turn = pinned(bundle) ? Turn::pinned : settled ? Turn::settled : Turn::settling;
   order_.insert(place(bundle));
   count_pages(bundle, rank.next_use, layout_.pages_of(bundle));

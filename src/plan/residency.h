@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -33,7 +34,7 @@ struct Holding {
   InstrId last_change = InstrId::none;  // the last run of this stay that changed it
   std::int32_t changed_in = -1;         // the segment of that run
   bool spilled = false;                 // it was written
-  std::int64_t settled_at = 0;          // of all pages changed, when this stay gives way like others again
+  std::int64_t changed = 0;             // while it settles, the number of its last change
 };
 
 // Pages by the segment of their next use: a Fenwick tree.
@@ -90,7 +91,7 @@ class Residency {
 
   void rank(BundleId bundle, std::int32_t after);
   void unrank(BundleId bundle);
-  void settle();
+  void settle(BundleId bundle);  // it is no longer of what was changed last
   std::tuple<Turn, std::int64_t, BundleId> place(BundleId bundle) const;
   void count_pages(BundleId bundle, std::int32_t next_use, std::int64_t pages);
   bool pinned(BundleId bundle) const { return pinned_ != nullptr && (*pinned_)[index_of(bundle)]; }
@@ -106,8 +107,9 @@ class Residency {
   std::vector<Holding> holdings_;
   std::vector<Rank> ranks_;                                   // by bundle in memory
   std::set<std::tuple<Turn, std::int64_t, BundleId>> order_;  // the last gives way first
-  std::int64_t changed_pages_ = 0;                            // so far, one by one
-  std::deque<std::pair<std::int64_t, BundleId>> settling_;    // by when they are settled; some have been touched since
+  std::int64_t changes_ = 0;                                  // so far
+  std::map<std::int64_t, BundleId> settling_;  // in memory and changed last, by the number of that change
+  std::int64_t settling_pages_ = 0;            // of these
   PagesByNextUse pages_by_next_use_;
   PagesByNextUse pinned_pages_;
   std::int64_t all_pinned_pages_ = 0;  // in memory

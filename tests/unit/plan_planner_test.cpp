@@ -234,7 +234,7 @@ std::int64_t reads_ahead(const Plan& plan, const Layout& layout) {
 // A tensor of one page for each op, which comes round once a step.
 class PassingState {
  public:
-  explicit PassingState(int tensors) {
+  explicit PassingState(int tensors, bool changes = false) {
     step_.values.push_back({{DType::f32, 1, 64}, ValueKind::input});
     for (int t = 0; t < tensors; ++t) {
       Tensor tensor;
@@ -245,9 +245,13 @@ class PassingState {
       state_.add(tensor, reduction_block_elements);
       step_.values.push_back({{DType::f32, 16, 64}, ValueKind::state_in, piece});
       const auto read = static_cast<ValueId>(step_.values.size() - 1);
-      step_.values.push_back({{DType::f32, 1, 64}, ValueKind::output});
+      if (changes) {
+        step_.values.push_back({{DType::f32, 16, 64}, ValueKind::state_out, piece});
+      } else {
+        step_.values.push_back({{DType::f32, 1, 64}, ValueKind::output});
+      }
       const auto written = static_cast<ValueId>(step_.values.size() - 1);
-      Op op{&mix_spec, {}, {{read, 1}}, {{written, 1}}, {}};
+      Op op{changes ? &in_place_spec : &mix_spec, {}, {{read, 1}}, {{written, 1}}, {}};
       op.label.layer = t;
       step_.ops.push_back(op);
     }
@@ -273,6 +277,41 @@ TEST(PlanPlanner, ReadsAheadAlsoWherePinnedStateHasMostOfThePages) {
     EXPECT_EQ(verify(plan, layout, programs.step()), "");
     // Of those that move, all but the few at the start of a step, which are read at the end of the one before.
     EXPECT_GE(reads_ahead(plan, layout), moves_of(plan, Instr::Kind::read) / 2) << room << " pages are pinned";
+  }
+}
+
+// Of all pages that a stay leaves to another one, the fewest ops that run between.
+std::int64_t least_runs_between_stays(const Plan& plan) {
+  std::vector<std::int64_t> left(static_cast<std::size_t>(plan.pages), -1);  // by page, runs until its last use
+  std::int64_t least = std::ssize(plan.instrs);
+  std::int64_t runs = 0;
+  for (const Instr& instr : plan.instrs) {
+    for (const StayId stay : instr.begins) {
+      for (const PageId page : plan.stays[index_of(stay)].pages) {
+        if (left[index_of(page)] >= 0) least = std::min(least, runs - left[index_of(page)]);
+      }
+    }
+    if (instr.kind != Instr::Kind::run) continue;
+    ++runs;
+    for (const StayId stay : instr.stays) {
+      for (const PageId page : plan.stays[index_of(stay)].pages) left[index_of(page)] = runs;
+    }
+  }
+  return least;
+}
+
+TEST(PlanPlanner, WhatWasChangedLastGivesWayAfterAllElse) {
+  const PassingState programs(24, true);
+  const Layout layout = programs.layout();
+  for (const std::int64_t room : {0, 4}) {
+    const std::vector<bool> pinned = state_to_pin(layout, room);
+    const auto least = [&](Policy policy) {
+      const Plan plan = make_plan(layout, 0, 16, {.policy = policy, .pinned = &pinned});
+      EXPECT_EQ(verify(plan, layout, programs.step()), "");
+      return least_runs_between_stays(plan);
+    };
+    EXPECT_GE(least(Policy::automatic), (16 - room) / 4) << room << " pages are pinned";
+    EXPECT_EQ(least(Policy::belady), 0) << room << " pages are pinned";
   }
 }
 
