@@ -42,6 +42,7 @@ class Search {
     }
     if (!limits_.deferred_layers) try_deferrals(chosen_.choice);
     if (!limits_.policy && chosen_.choice.deferred_layers > 0) try_pins(chosen_.choice);
+    if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
     return finish();
   }
 
@@ -90,12 +91,16 @@ class Search {
     }
   }
 
-  // What other systems do is within reach of ours: no rule is faster than what is chosen.
-  void try_policies(WorkChoice choice) {
-    for (const Policy policy : {Policy::lifetime, Policy::lru, Policy::everything_on_disk, Policy::belady}) {
-      choice.policy = policy;
-      try_one(choice);
-    }
+  // What other systems do is within reach of ours: none of their rules is faster than what is chosen.
+  void try_policies(const WorkChoice& choice) {
+    for (const Policy policy : {Policy::lifetime, Policy::lru, Policy::everything_on_disk}) try_policy(choice, policy);
+  }
+
+  // Nothing is pinned for rules that were not made for it.
+  void try_policy(WorkChoice choice, Policy policy) {
+    choice.policy = policy;
+    choice.pinned = 0;
+    try_one(choice);
   }
 
   void try_deferrals(WorkChoice choice) {

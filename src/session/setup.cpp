@@ -95,19 +95,11 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     evaluation = record_evaluation(model, one);
   }
   if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
-  WorkLimits limits;
-  limits.layers = config.model.num_hidden_layers;
-  limits.micro_batches = shape.micro_batches;
-  limits.max_disk_writes_per_day = given.max_disk_writes_per_day;
-  limits.order = forced_order(given);
-  limits.recompute = forced_recompute(given, limits.layers);
-  limits.policy = forced_policy(given);
-  limits.deferred_layers = forced_deferral(given, limits.layers);
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;
   std::int64_t min_device_bytes = 0;
-  work = choose_work(limits, [&](const WorkChoice& choice) {
-    plan_work(choice);
+  work = choose_work(work_limits(), [&](const WorkChoice& choice) {
+    plan_work(choice, first_ways(choice));
     if (in_memory_bytes == 0) {  // what needs least, and what moves nothing and recomputes nothing
       min_memory_bytes = planned.min_memory_bytes;
       min_device_bytes = planned.min_device_bytes;
@@ -115,7 +107,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     }
     return score();
   });
-  if (!(work.choice == work.tried.back().choice)) plan_work(work.choice);
+  if (!(work.choice == work.tried.back().choice)) plan_work(work.choice, first_ways(work.choice));
   choose_way();
   choose_updates();
   plan_commits();
@@ -128,19 +120,35 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   say_where_updates_run();
 }
 
-// As a step that clips after backward.
-void TrainingSetup::plan_work(const WorkChoice& choice) {
+WorkLimits TrainingSetup::work_limits() const {
+  WorkLimits limits;
+  limits.layers = config.model.num_hidden_layers;
+  limits.micro_batches = shape.micro_batches;
+  limits.max_disk_writes_per_day = options.max_disk_writes_per_day;
+  limits.order = forced_order(options);
+  limits.recompute = forced_recompute(options, limits.layers);
+  limits.policy = forced_policy(options);
+  limits.deferred_layers = forced_deferral(options, limits.layers);
+  return limits;
+}
+
+// A step that clips is planned first as one that does so after backward.
+std::vector<UpdateWay> TrainingSetup::first_ways(const WorkChoice& choice) const {
+  if (options.max_grad_norm > 0) return {UpdateWay::after};
+  return {choice.deferred_layers > 0 ? UpdateWay::deferred : UpdateWay::during};
+}
+
+// As plan_ways.
+bool TrainingSetup::plan_work(const WorkChoice& choice, const std::vector<UpdateWay>& ways) {
   shape.order = choice.order;
   shape.recompute = choice.recompute;
   choices.policy = choice.policy;
   choices.pinned.clear();
   deferred_layers_ = choice.deferred_layers;
-  const UpdateWay unclipped = deferred_layers_ > 0 ? UpdateWay::deferred : UpdateWay::during;
-  const std::vector<UpdateWay> usual{options.max_grad_norm > 0 ? UpdateWay::after : unclipped};
-  plan_ways(usual);
-  if (choice.pinned == 0 || !planned.fits()) return;
+  const bool planned_so = plan_ways(ways);
+  if (choice.pinned == 0 || !planned_so) return planned_so;
   choices.pinned = pieces_to_pin(choice.pinned);
-  plan_ways(usual);
+  return plan_ways(ways);
 }
 
 std::vector<PieceId> TrainingSetup::pieces_to_pin(double share) const {
@@ -242,11 +250,14 @@ void TrainingSetup::choose_way() {
   const std::vector<UpdateWay> after{UpdateWay::after};
   if (options.clip_mode != "auto") {
     const std::vector<UpdateWay> asked{options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative};
-    if (!plan_ways(asked)) {
-      plan_ways(after);
-    } else if (options.max_disk_writes_per_day > 0 && !may_write_as(asked)) {
-      notes.push_back(fmt::format(
-          "clip_mode {} writes more a day than max_disk_writes_per_day; auto would leave it out", options.clip_mode));
+    if (std::optional<WorkChosen> chosen = choose_work_of(asked)) {
+      take_work(std::move(*chosen), asked);
+      if (!may_write_as(asked)) {
+        notes.push_back(fmt::format(
+            "clip_mode {} writes more a day than max_disk_writes_per_day; auto would leave it out", options.clip_mode));
+      }
+    } else {
+      plan_work(work.choice, after);
     }
     return;
   }
@@ -255,21 +266,49 @@ void TrainingSetup::choose_way() {
   std::vector<std::vector<UpdateWay>> candidates{{UpdateWay::deferred}};
   if (!planned.has_device()) candidates.push_back({UpdateWay::speculative, UpdateWay::deferred});
   const std::vector<UpdateWay>* best = &after;
+  WorkChosen work_of_best = work;
   double seconds = work.score.seconds;
   for (const std::vector<UpdateWay>& ways : candidates) {
-    if (!plan_ways(ways) || !may_write_as(ways)) continue;
-    clip_costs = simulated_clip_costs();
-    if (ways.size() > 1 && break_even_share(clip_costs) == 0) continue;  // it would never speculate
-    const double unclipped = std::min(clip_costs.speculative, clip_costs.deferred);
+    std::optional<WorkChosen> chosen = choose_work_of(ways);
+    if (!chosen) continue;
+    plan_work(chosen->choice, ways);
+    if (!may_write_as(ways)) continue;
+    const ClipCosts costs = simulated_clip_costs();
+    if (ways.size() > 1 && break_even_share(costs) == 0) continue;  // it would never speculate
+    const double unclipped = std::min(costs.speculative, costs.deferred);
     if (unclipped >= seconds * (1 - least_gain)) continue;
     best = &ways;
+    work_of_best = std::move(*chosen);
     seconds = unclipped;
   }
-  if (best != &candidates.back()) plan_ways(*best);
+  take_work(std::move(work_of_best), *best);
+  if (best != &after) clip_costs = simulated_clip_costs();
+}
+
+// What gives way and what is kept was chosen for a step that updates after backward, and is chosen anew for one that
+// goes these ways: it waits elsewhere. Its order and what it recomputes stay. Nothing where no step can go so.
+std::optional<WorkChosen> TrainingSetup::choose_work_of(const std::vector<UpdateWay>& ways) {
+  WorkLimits limits = work_limits();
+  limits.order = work.choice.order;
+  limits.recompute = work.choice.recompute;
+  WorkChosen chosen = choose_work(limits, [&](const WorkChoice& choice) {
+    const bool possible = plan_work(choice, ways);
+    WorkScore score_of_ways = score();
+    score_of_ways.fits = score_of_ways.fits && possible;
+    return score_of_ways;
+  });
+  if (!chosen.score.fits) return std::nullopt;
+  return chosen;
+}
+
+void TrainingSetup::take_work(WorkChosen chosen, const std::vector<UpdateWay>& ways) {
+  plan_work(chosen.choice, ways);
+  work = std::move(chosen);
 }
 
 // Of ways that are planned: none writes more than is allowed.
 bool TrainingSetup::may_write_as(const std::vector<UpdateWay>& ways) const {
+  if (options.max_disk_writes_per_day == 0) return true;
   return std::all_of(ways.begin(), ways.end(), [this](UpdateWay way) {
     return score(steps.index_of_step(way)).writes_at_most(options.max_disk_writes_per_day);
   });

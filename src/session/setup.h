@@ -61,12 +61,16 @@ class TrainingSetup {
   KernelCache fresh_kernels() const;
   void take_device();
   void open_cuda();
-  void plan_work(const WorkChoice& choice);
+  WorkLimits work_limits() const;
+  bool plan_work(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
+  std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
   std::vector<PieceId> pieces_to_pin(double share) const;
   KnownMachine recalled() const;
   Timeline timeline(const KnownMachine& machine, std::int32_t step = 0) const;
   WorkScore score(std::int32_t step = 0) const;
   void choose_way();
+  std::optional<WorkChosen> choose_work_of(const std::vector<UpdateWay>& ways);
+  void take_work(WorkChosen chosen, const std::vector<UpdateWay>& ways);
   bool may_write_as(const std::vector<UpdateWay>& ways) const;
   ClipCosts simulated_clip_costs() const;
   bool plan_ways(const std::vector<UpdateWay>& ways);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "base/bytes.h"
 #include "same_bits.h"
@@ -74,8 +75,36 @@ TEST_F(Sized, WhateverTheBudgetThePolicyAndTheWayOfClipping) {
   ASSERT_NE(expected_.steps.at(0).clipped, expected_.steps.at(1).clipped) << first << " and " << second;
   expect_same_at(0.12, "auto", "auto", "after");
   expect_same_at(0.25, "lru", "attention", "speculative");
+  expect_same_at(0.25, "belady", "none", "deferred");
   expect_same_at(0, "lifetime", "block", "deferred");
   expect_same_at(0.25, "everything-on-disk", "cheap", "speculative");
+}
+
+// In virtual time, of a machine whose disk the step waits for.
+TEST_F(Sized, NoPolicyIsFasterThanWhatIsChosenForAStepThatClips) {
+  options_.max_seq_len = 1024;
+  options_.per_device_train_batch_size = 1;
+  options_.gradient_accumulation_steps = 1;
+  options_.save_steps = -1;
+  options_.max_grad_norm = 1;
+  std::ofstream(scratch_ / "machine.json") << R"({"threads": 2, "memory_bytes": 24000000000, "bf16_flops_per_second": 4e11,
+    "memory_bytes_per_second": [3e10, 5e10], "disks": [{"read_bytes_per_second": 3e9, "write_bytes_per_second": 3e9,
+    "mixed_bytes_per_second": 3e9}]})";
+  options_.machine = (scratch_ / "machine.json").string();
+  options_.memory_bytes = 500 * mib;
+  const auto seconds = [&](const std::string& policy, const std::string& mode) {
+    TrainOptions options = options_;
+    options.policy = policy;
+    options.clip_mode = mode;
+    return run_plan(options, true).prediction->step_seconds;
+  };
+  const double chosen = seconds("auto", "auto");
+  for (const Policy policy : all_policies) {
+    EXPECT_LE(chosen, seconds(std::string(name_of(policy)), "auto") * 1.011) << name_of(policy);
+  }
+  for (const std::string mode : {"after", "deferred", "speculative"}) {
+    EXPECT_LE(chosen, seconds("auto", mode) * 1.011) << mode;
+  }
 }
 
 }  // namespace

@@ -177,6 +177,27 @@ TEST_F(ChoiceTest, OtherPoliciesAreTriedBeforeTheWorkIsUsedUp) {
   EXPECT_EQ(chosen.choice.policy, Policy::everything_on_disk);
 }
 
+TEST_F(ChoiceTest, PoliciesLeaveWorkForOtherChoices) {
+  const WorkChosen chosen = choose_work(limits_, [&](const WorkChoice& choice) {
+    WorkScore score = score_of(choice, 1e9);
+    score.ops = 130'000;  // of a 70B model
+    if (choice.recompute.kind == RecomputeKind::cheap) score.seconds = 0.5;
+    return score;
+  });
+  EXPECT_EQ(chosen.choice.recompute.kind, RecomputeKind::cheap);
+}
+
+TEST_F(ChoiceTest, TakesAnyPolicyThatIsFaster) {
+  for (const Policy policy : all_policies) {
+    const WorkChosen chosen = choose_work(limits_, [&](const WorkChoice& choice) {
+      WorkScore score = score_of(choice, 1e9);
+      if (choice.policy == policy) score.seconds /= 2;
+      return score;
+    });
+    EXPECT_EQ(chosen.choice.policy, policy) << name_of(policy);
+  }
+}
+
 TEST_F(ChoiceTest, StaysUnderTheWritesADayWhereAnythingDoes) {
   const WorkChosen free = choose(1e10);
   const double unlimited = free.score.writes_per_day();
