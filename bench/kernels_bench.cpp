@@ -159,13 +159,12 @@ void bench(const Settings& settings, const std::string& preset) {
              head.all, 100 * head.products / head.all, head.bound / head.all, others.all, others.bound / others.all);
 }
 
+int bench_all(const Settings& settings) {
+  for (const std::string& preset : items(settings.text("preset", "gpt2-124m,llama-0.3b"))) bench(settings, preset);
+  return 0;
+}
+
 }  // namespace
 }  // namespace spillway::bench
 
-int main(int argc, char** argv) {
-  const spillway::bench::Settings settings(argc, argv);
-  for (const std::string& preset : spillway::bench::items(settings.text("preset", "gpt2-124m,llama-0.3b"))) {
-    spillway::bench::bench(settings, preset);
-  }
-  return 0;
-}
+int main(int argc, char** argv) { return spillway::bench::run_bench(argc, argv, spillway::bench::bench_all); }

@@ -49,8 +49,10 @@ std::vector<double> op_seconds(const Program& program, double flops_per_second, 
 
 Policy policy_named(const std::string& name) {
   const auto* const at = std::ranges::find(all_policies, name, [](Policy policy) { return name_of(policy); });
-  if (at == all_policies.end()) throw UserError("policy={}: no policy has that name", name);
-  return *at;
+  if (at != all_policies.end()) return *at;
+  std::string names;
+  for (const Policy policy : all_policies) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(policy));
+  throw UserError("policy={}: one of {}", name, names);
 }
 
 // Before which ops compute waited longest, and for what.
@@ -146,4 +148,4 @@ int bench(const Settings& settings) {
 }  // namespace
 }  // namespace spillway::bench
 
-int main(int argc, char** argv) { return spillway::bench::bench(spillway::bench::Settings(argc, argv)); }
+int main(int argc, char** argv) { return spillway::bench::run_bench(argc, argv, spillway::bench::bench); }

@@ -286,6 +286,7 @@ class Table {
 };
 
 int bench(const Settings& settings) {
+  if (!settings.text("child", "").empty()) return run_child(settings);
   Table table(settings);
   const std::vector<Setting> all = settings_of(settings.text(
       "settings",
@@ -305,7 +306,4 @@ int bench(const Settings& settings) {
 }  // namespace
 }  // namespace spillway::bench
 
-int main(int argc, char** argv) {
-  const spillway::bench::Settings settings(argc, argv);
-  return settings.text("child", "").empty() ? spillway::bench::bench(settings) : spillway::bench::run_child(settings);
-}
+int main(int argc, char** argv) { return spillway::bench::run_bench(argc, argv, spillway::bench::bench); }

@@ -37,4 +37,4 @@ int bench(const Settings& settings) {
 }  // namespace
 }  // namespace spillway::bench
 
-int main(int argc, char** argv) { return spillway::bench::bench(spillway::bench::Settings(argc, argv)); }
+int main(int argc, char** argv) { return spillway::bench::run_bench(argc, argv, spillway::bench::bench); }

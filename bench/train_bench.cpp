@@ -150,11 +150,4 @@ int bench(const Settings& settings) {
 }  // namespace
 }  // namespace spillway::bench
 
-int main(int argc, char** argv) {
-  try {
-    return spillway::bench::bench(spillway::bench::Settings(argc, argv));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return spillway::bench::run_bench(argc, argv, spillway::bench::bench); }

@@ -1,6 +1,8 @@
 #include "training_runs.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <fstream>
 #include <sstream>
 
@@ -85,6 +87,15 @@ std::int64_t Settings::integer(const std::string& key, std::int64_t otherwise) c
 }
 double Settings::real(const std::string& key, double otherwise) const {
   return given_.contains(key) ? std::stod(given_.at(key)) : otherwise;
+}
+
+int run_bench(int argc, char** argv, int (*bench)(const Settings&)) {
+  try {
+    return bench(Settings(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
 }
 
 ModelConfig config_named(const std::string& model) {

@@ -40,6 +40,9 @@ class Settings {
   std::map<std::string, std::string> given_;
 };
 
+// What a bench's main does: an error is one sentence, and 1.
+int run_bench(int argc, char** argv, int (*bench)(const Settings&));
+
 // The sizes of a preset, llama-30m or llama-0.3b.
 ModelConfig config_named(const std::string& model);
 
