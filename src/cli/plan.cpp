@@ -62,6 +62,7 @@ std::string json_of(const PlanReport& r, double disk_tbw) {
       {"parameters", r.parameters},
       {"tokens_per_step", r.tokens_per_step},
       {"total_steps", r.total_steps},
+      {"total_steps_estimated", r.total_steps_estimated},
       {"dtype", r.dtype},
       {"placement", nlohmann::ordered_json::array()},
   };
@@ -97,6 +98,11 @@ std::string duration(double seconds) {
   return fmt::format("{:.1f} days", seconds / day_seconds);
 }
 
+std::string steps_of(const PlanReport& r) {
+  return fmt::format("{}{} step{}", r.total_steps_estimated ? "about " : "", r.total_steps,
+                     r.total_steps == 1 ? "" : "s");
+}
+
 std::string prediction_text(const PlanReport& r, double disk_tbw) {
   const StepPrediction& p = *r.prediction;
   std::string text = fmt::format("\n{:<24}{:>12}{:>12}{:>12}\n", "a step, predicted", "in all", "computing", "waiting");
@@ -119,9 +125,8 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   for (const Lever& lever : p.levers)
     text += fmt::format("{}{}: {:.2f}x", &lever == &p.levers.front() ? "\n  with " : "; ", lever.what, lever.speedup);
   text += '\n';
-  const std::int64_t steps = r.total_steps > 0 ? r.total_steps : 1000;
-  text += fmt::format("{:<24}{:>12}\n", fmt::format("{} steps", steps),
-                      duration(p.step_seconds * static_cast<double>(steps)));
+  text += fmt::format("{:<24}{:>12}\n", r.total_steps > 0 ? steps_of(r) : "1000 steps",
+                      duration(p.step_seconds * static_cast<double>(r.total_steps > 0 ? r.total_steps : 1000)));
   if (written_a_day(r) == 0) return text;
   text +=
       fmt::format("{:<24}{:>12} a day", "written to disk", format_bytes(static_cast<std::int64_t>(written_a_day(r))));
@@ -149,7 +154,7 @@ std::string device_text(const PlanReport& r) {
 std::string text_of(const PlanReport& r, double disk_tbw) {
   std::string text = fmt::format("{:.1f} M parameters, {}, {} tokens a step", static_cast<double>(r.parameters) / 1e6,
                                  r.dtype, r.tokens_per_step);
-  if (r.total_steps > 0) text += fmt::format(", {} steps", r.total_steps);
+  if (r.total_steps > 0) text += ", " + steps_of(r);
   text += "\n\n";
   text += fmt::format("{:<24}{:>12}{:>12}{:>12}\n", "", "in all", "in memory", "on disk");
   for (const PlacementRow& row : r.placement)

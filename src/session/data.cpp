@@ -35,6 +35,15 @@ class NoEncoder : public Encoder {
   std::optional<std::uint32_t> end_token() const override { return std::nullopt; }
 };
 
+// The tokenizer of the model, where a file holds text.
+std::unique_ptr<Encoder> encoder_for(std::span<const std::filesystem::path> files,
+                                     const std::filesystem::path& model_dir, std::int64_t vocab_size) {
+  const bool ids_only = std::all_of(files.begin(), files.end(),
+                                    [](const std::filesystem::path& path) { return data_ending_of(path) == ".npy"; });
+  if (ids_only) return std::make_unique<NoEncoder>();
+  return std::make_unique<TokenizerEncoder>(model_dir, vocab_size);
+}
+
 // Reading a line takes five times its bytes, and tokenising some space of its own.
 std::int64_t line_limit_for(std::int64_t budget_bytes) {
   constexpr std::int64_t most = JsonlReader::default_line_limit_bytes;
@@ -57,11 +66,7 @@ TokenStore read_tokens(const std::vector<std::string>& files, const std::filesys
                        std::vector<std::string>& notes, std::int64_t budget_bytes,
                        const std::function<void()>& between) {
   const std::vector<std::filesystem::path> paths(files.begin(), files.end());
-  const bool ids_only = std::all_of(paths.begin(), paths.end(),
-                                    [](const std::filesystem::path& path) { return path.extension() == ".npy"; });
-  const std::unique_ptr<Encoder> encoder =
-      ids_only ? std::unique_ptr<Encoder>(std::make_unique<NoEncoder>())
-               : std::unique_ptr<Encoder>(std::make_unique<TokenizerEncoder>(model_dir, vocab_size));
+  const std::unique_ptr<Encoder> encoder = encoder_for(paths, model_dir, vocab_size);
   const DatasetProgress progress = [&](std::int64_t, std::int64_t) {
     if (between) between();
   };
@@ -75,6 +80,12 @@ TokenStore read_tokens(const std::vector<std::string>& files, const std::filesys
     notes.push_back(fmt::format("{} cuts of long documents fell inside words", store.counts().forced_cuts));
   }
   return store;
+}
+
+TokenEstimate estimate_tokens(const std::vector<std::string>& files, const std::filesystem::path& model_dir,
+                              std::int64_t vocab_size) {
+  const std::vector<std::filesystem::path> paths(files.begin(), files.end());
+  return estimate_ids(paths, *encoder_for(paths, model_dir, vocab_size));
 }
 
 }  // namespace spillway

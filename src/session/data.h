@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "text/dataset.h"
+#include "text/token_estimate.h"
 #include "text/tokenizer.h"
 
 namespace spillway {
@@ -18,5 +19,9 @@ TokenStore read_tokens(const std::vector<std::string>& files, const std::filesys
                        std::int64_t vocab_size, const std::filesystem::path& scratch_dir,
                        std::vector<std::string>& notes, std::int64_t budget_bytes = 0,
                        const std::function<void()>& between = {});
+
+// How many ids that would give, in about a second.
+TokenEstimate estimate_tokens(const std::vector<std::string>& files, const std::filesystem::path& model_dir,
+                              std::int64_t vocab_size);
 
 }  // namespace spillway

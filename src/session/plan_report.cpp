@@ -4,10 +4,12 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "formats/machine_file.h"
+#include "session/data.h"
 #include "session/known_machine.h"
 #include "session/prediction.h"
 #include "session/session.h"
 #include "session/setup.h"
+#include "session/training_data.h"
 
 namespace spillway {
 namespace {
@@ -47,6 +49,23 @@ void say_what_is_missing(const TrainOptions& options, std::vector<std::string>& 
     if (std::filesystem::is_directory(directory, error)) continue;
     notes.push_back(fmt::format("spill_dir: '{}' is no directory; the disk below '{}' is taken for its own", directory,
                                 existing_folder(directory).string()));
+  }
+}
+
+// Data that a run would refuse are worth a note only: the step is planned all the same.
+void count_steps(const TrainingSetup& setup, PlanReport& report) {
+  const TrainOptions& options = setup.options;
+  report.total_steps = options.max_steps;
+  if (options.max_steps >= 0) return;
+  report.total_steps = 0;
+  try {
+    const TokenEstimate tokens = estimate_tokens(options.data, options.model, setup.config.model.vocab_size);
+    const std::int64_t windows = Windows::count_in(tokens.ids, setup.sequence_length);
+    if (windows < 1) throw UserError("{} tokens are too few for a window of {}", tokens.ids, setup.sequence_length);
+    report.total_steps = total_steps_of(options, windows, setup.shape.sequences * setup.shape.micro_batches);
+    report.total_steps_estimated = !tokens.exact;
+  } catch (const UserError& error) {
+    report.notes.push_back(fmt::format("how many steps num_train_epochs makes is not known: {}", error.what()));
   }
 }
 
@@ -94,7 +113,7 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
   report.min_device_memory_bytes = planned.min_device_bytes;
   report.parameters = setup.model.parameter_count();
   report.tokens_per_step = setup.shape.tokens() * setup.shape.micro_batches;
-  report.total_steps = std::max<std::int64_t>(0, options.max_steps);
+  count_steps(setup, report);
   report.dtype = std::string(name_of(setup.choices.dtype));
   report.notes.insert(report.notes.end(), setup.notes.begin(), setup.notes.end());
   if (planned.fits()) {

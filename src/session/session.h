@@ -94,7 +94,8 @@ struct PlanReport {
   std::string work = {};  // how a step is worked through: "by layer, recompute cheap in 6 layers"
   std::int64_t parameters = 0;
   std::int64_t tokens_per_step = 0;
-  std::int64_t total_steps = 0;
+  std::int64_t total_steps = 0;        // of the whole run; 0: not known, or none
+  bool total_steps_estimated = false;  // from a sample of the data
   std::string dtype = {};
   std::vector<PlacementRow> placement = {};
   std::vector<LinkRow> links = {};

@@ -6,15 +6,13 @@
 #include "session/data.h"
 
 namespace spillway {
-namespace {
 
-std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, std::int64_t sequences) {
+std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, std::int64_t sequences_per_step) {
   if (options.max_steps >= 0) return options.max_steps;
-  const double steps = options.num_train_epochs * static_cast<double>(windows) / static_cast<double>(sequences);
+  const double steps =
+      options.num_train_epochs * static_cast<double>(windows) / static_cast<double>(sequences_per_step);
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(steps)));
 }
-
-}  // namespace
 
 TrainingData::TrainingData(TrainingSetup& setup, const std::function<void()>& between) {
   const TrainOptions& options = setup.options;

@@ -10,6 +10,9 @@
 
 namespace spillway {
 
+// Optimizer steps of a run: max_steps, or what makes num_train_epochs of so many windows.
+std::int64_t total_steps_of(const TrainOptions& options, std::int64_t windows, std::int64_t sequences_per_step);
+
 class TrainingData {
  public:
   // Tokenises into nameless files in the output folder, and adds to the setup's notes what was replaced or cut. Calls

@@ -25,12 +25,6 @@ constexpr std::int64_t sync_period_bytes = 32 * mib;
 
 DType dtype_for(std::int64_t vocab_size) { return vocab_size <= (1 << 16) ? DType::u16 : DType::u32; }
 
-std::string ending_of(const std::filesystem::path& path) {
-  std::string ending = path.extension().string();
-  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return ending;
-}
-
 // The hash of a row of ids that comes in parts.
 class IdHash {
  public:
@@ -202,12 +196,19 @@ std::string name_of(std::span<const std::filesystem::path> files) {
   return fmt::format("{} and {} more {}", files[0].string(), files.size() - 1, files.size() == 2 ? "file" : "files");
 }
 
-// The sizes of all files; refuses what cannot be data before any work is done.
-std::int64_t check_files(std::span<const std::filesystem::path> files) {
+}  // namespace
+
+std::string data_ending_of(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return ending;
+}
+
+std::int64_t check_data_files(std::span<const std::filesystem::path> files) {
   if (files.empty()) throw UserError("no data files were given");
   std::int64_t total_bytes = 0;
   for (const std::filesystem::path& path : files) {
-    const std::string ending = ending_of(path);
+    const std::string ending = data_ending_of(path);
     if (ending != ".txt" && ending != ".jsonl" && ending != ".npy") {
       throw UserError("{}: data files end in .txt, .jsonl or .npy", path.string());
     }
@@ -218,13 +219,11 @@ std::int64_t check_files(std::span<const std::filesystem::path> files) {
   return total_bytes;
 }
 
-}  // namespace
-
 TokenStore TokenStore::build(std::span<const std::filesystem::path> files, const Encoder& encoder,
                              std::int64_t vocab_size, const std::filesystem::path& path,
                              const DatasetProgress& progress, std::int64_t line_limit_bytes) {
-  Progress shown{.tell = progress, .total_bytes = check_files(files)};
-  if (files.size() == 1 && ending_of(files[0]) == ".npy") return in_place(files[0], vocab_size, progress);
+  Progress shown{.tell = progress, .total_bytes = check_data_files(files)};
+  if (files.size() == 1 && data_ending_of(files[0]) == ".npy") return in_place(files[0], vocab_size, progress);
   TokenStore store;
   store.name_ = name_of(files);
   store.file_ = File::open_to_write(path);
@@ -234,7 +233,7 @@ TokenStore TokenStore::build(std::span<const std::filesystem::path> files, const
   IdWriter writer(store.file_, vocab_size);
   DocumentEncoder documents(encoder, writer, store.counts_);
   for (const std::filesystem::path& file : files) {
-    const std::string ending = ending_of(file);
+    const std::string ending = data_ending_of(file);
     if (ending == ".txt") add_txt(file, documents, store.counts_, shown);
     if (ending == ".jsonl") add_jsonl(file, documents, store.counts_, shown, line_limit_bytes);
     if (ending == ".npy") {

@@ -43,6 +43,11 @@ struct DatasetCounts {
   std::int64_t forced_cuts = 0;  // cuts of long documents where no good place was found
 };
 
+// ".txt", ".jsonl", ".npy" or what else, in lower case.
+std::string data_ending_of(const std::filesystem::path& path);
+// The sizes of all files. UserError for what cannot be data: no files, an unknown ending, a missing or empty file.
+std::int64_t check_data_files(std::span<const std::filesystem::path> files);
+
 // Progress while tokenising: bytes of the files done, and in all.
 using DatasetProgress = std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)>;
 
@@ -93,6 +98,8 @@ class Windows {
   // UserError when the store holds less than one window. `store` must outlive this.
   Windows(const TokenStore& store, std::int64_t max_seq_len, Order order);
 
+  // Of a row of so many ids.
+  static std::int64_t count_in(std::int64_t ids, std::int64_t max_seq_len) { return (ids - 1) / max_seq_len; }
   std::int64_t count() const { return count_; }
   // The window of the sequence at this position since the start of training: position mod count() without shuffling,
   // otherwise by a permutation of all windows for each epoch. O(1) memory.

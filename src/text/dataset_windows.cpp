@@ -47,7 +47,7 @@ std::int64_t permuted(std::int64_t index, std::int64_t count, std::uint64_t key)
 Windows::Windows(const TokenStore& store, std::int64_t max_seq_len, Order order)
     : store_(store), max_seq_len_(max_seq_len), order_(order) {
   SPILLWAY_CHECK(max_seq_len >= 1, "max_seq_len {}", max_seq_len);
-  count_ = (store.count() - 1) / max_seq_len;
+  count_ = count_in(store.count(), max_seq_len);
   if (count_ >= 1) return;
   throw UserError("{}: {} tokens are too few, max_seq_len {} needs at least {}; {}", store.name(), store.count(),
                   max_seq_len, max_seq_len + 1,

@@ -126,6 +126,27 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
   EXPECT_GT(speedup.at("twice the batch"), 0);
 }
 
+TEST_F(Verbs, PlanCountsTheStepsThatEpochsMake) {
+  const std::vector<std::string> epochs{
+      "--max-steps", "-1", "--num-train-epochs", "1.5", "--per-device-train-batch-size", "4"};
+  ASSERT_EQ(run(train(epochs)).code, 0);
+  const std::string metrics = folder_.text_of("out/metrics.jsonl");
+  std::vector<std::string> asked{"plan", "--model", path("model"), "--data",       path("data.txt"), "--max-seq-len",
+                                 "16",   "--dtype", "f32",         "--no-predict", "--json"};
+  asked.insert(asked.end(), epochs.begin(), epochs.end());
+  const auto json = nlohmann::json::parse(run(asked).out);
+  const auto steps = json.at("total_steps").get<std::int64_t>();
+  EXPECT_GT(steps, 5);
+  EXPECT_FALSE(json.at("total_steps_estimated").get<bool>());
+  EXPECT_THAT(metrics, HasSubstr(fmt::format("\"step\": {},", steps)));
+  EXPECT_THAT(metrics, Not(HasSubstr(fmt::format("\"step\": {},", steps + 1))));
+  asked[4] = path("gone.txt");
+  const Outcome without = run(asked);
+  EXPECT_EQ(without.code, 0);
+  EXPECT_THAT(without.err, HasSubstr("gone.txt"));
+  EXPECT_EQ(nlohmann::json::parse(without.out).at("total_steps"), 0);
+}
+
 TEST_F(Verbs, PlanSaysWhatDoesNotHoldForTheRunItIsAsked) {
   const auto notes = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"plan",           "--model",       path("model"), "--data",
