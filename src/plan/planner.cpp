@@ -245,7 +245,8 @@ class Planner {
       Holding& held = memory_.holding(use.bundle);
       const auto last = static_cast<InstrId>(static_cast<std::int32_t>(first_id) + use.last_op - begin);
       held.runs[static_cast<std::size_t>(schedule_.lane_of(last))] = last;
-      memory_.touched(use.bundle, s, use.writes || use.creates);
+      const bool stays = !use.ends && !use.leaves;
+      memory_.touched(use.bundle, s, (use.writes || use.creates) && stays);
       if (!use.writes && !use.creates) continue;
       held.dirty = true;
       held.last_change = last;

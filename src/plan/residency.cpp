@@ -77,7 +77,7 @@ void Residency::touched(BundleId bundle, std::int32_t s, bool changed) {
   Holding& held = holding(bundle);
   held.last_touch = s;
   unrank(bundle);
-  if (changed && !pinned(bundle)) {
+  if (changed && policy_.settling_share() > 0 && !pinned(bundle)) {
     settle(bundle);
     held.changed = ++changes_;
     settling_.emplace(held.changed, bundle);
@@ -165,6 +165,7 @@ void Residency::rank(BundleId bundle, std::int32_t after) {
   Rank& rank = ranks_[index_of(bundle)];
   rank.next_use = uses_.next(bundle, after);
   rank.rank = policy_.rank(candidate(bundle));
+  SPILLWAY_CHECK(!policy_.ranks_by_next_use() || rank.rank == rank.next_use, "the policy ranks otherwise");
   const bool settled = holding(bundle).changed == 0;
   rank.turn = pinned(bundle) ? Turn::pinned : settled ? Turn::settled : Turn::settling;
   order_.insert(place(bundle));

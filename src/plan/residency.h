@@ -65,7 +65,7 @@ class Residency {
   // Gives the bundle a stay on free pages. `now`: the segment about to run.
   void take(BundleId bundle, std::int32_t now);
   void release(BundleId bundle);
-  // After segment s touched it.
+  // After segment s touched it; `changed`: and changed it, and it stays.
   void touched(BundleId bundle, std::int32_t s, bool changed);
   // The first instruction of a segment that uses a bundle, which is in memory: it begins the stay that it creates, and
   // waits for what others do with it.

@@ -38,13 +38,16 @@ struct WorkScore {
   std::int64_t state_write_bytes = 0;
   std::int64_t local_write_bytes = 0;  // activations and gradients
   double commit_bytes_per_second = 0;  // that commits write beyond these
-  std::int64_t ops = 0;                // of all that was planned for it
+  std::int64_t ops = 0;                // of all Programs that were planned for it
 
   std::int64_t write_bytes() const { return state_write_bytes + local_write_bytes; }
   double writes_per_step() const;                         // bytes, with a step's share of commits
   double writes_per_day() const;                          // bytes, of a run that never pauses, commits included
   bool writes_at_most(std::int64_t bytes_per_day) const;  // 0: any
 };
+
+// Ops recorded, laid out and planned for the choices of a run, all together: some ten seconds of one processor at most.
+constexpr std::int64_t most_ops_for_work = 600'000;
 
 struct WorkLimits {
   std::int64_t layers = 0;
@@ -55,6 +58,10 @@ struct WorkLimits {
   std::optional<Recompute> recompute = {};
   std::optional<Policy> policy = {};
   std::optional<std::int32_t> deferred_layers = {};
+  // Tried first, and kept state of its kind before other policies, since little work may be left: what was chosen for
+  // steps that go another way.
+  std::optional<WorkChoice> before = {};
+  std::int64_t most_ops = most_ops_for_work;  // to be planned
 };
 
 struct WorkTried {
@@ -74,6 +81,10 @@ struct WorkChosen {
 // under it come before those above it, whatever their speed; where none is under it, the one that writes least a step
 // is taken, since a slow one writes little a day and the more in the whole run, and the note says so.
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score);
+
+// What a user should know of a choice with this score, made among these; see WorkChosen::note.
+std::string note_on(const WorkChoice& choice, const WorkScore& score, const std::vector<WorkTried>& tried,
+                    const WorkLimits& limits);
 
 // What `recompute` asks for: none, cheap, attention or block, and after a colon for how many layers; nothing for auto.
 // Throws UserError.

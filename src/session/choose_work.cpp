@@ -11,8 +11,6 @@ namespace {
 constexpr double seconds_per_day = 86400;
 // Below this share of a step, waiting for disk or link is not worth another order or a recomputation.
 constexpr double negligible_stall = 0.01;
-// Ops recorded, laid out and planned for choices, all together: some ten seconds of one processor at most.
-constexpr std::int64_t most_ops_for_work = 600'000;
 
 class Search {
  public:
@@ -20,6 +18,11 @@ class Search {
       : limits_(limits), score_(score) {}
 
   WorkChosen run() {
+    if (limits_.before) {
+      const std::optional<WorkScore> before = try_one(*limits_.before);
+      if (before->fits && is_good_enough(*before)) return finish();
+      if (before->fits && !limits_.policy) try_pins(*limits_.before);
+    }
     const WorkChoice first{limits_.order.value_or(WorkOrder::by_layer), limits_.recompute.value_or(Recompute{}),
                            limits_.policy.value_or(Policy::automatic), limits_.deferred_layers.value_or(0)};
     try_one(first);
@@ -126,7 +129,7 @@ class Search {
     const auto known = std::find_if(chosen_.tried.begin(), chosen_.tried.end(),
                                     [&](const WorkTried& tried) { return tried.choice == choice; });
     if (known != chosen_.tried.end()) return known->score;
-    if (planned_ops_ > most_ops_for_work) return std::nullopt;
+    if (planned_ops_ > limits_.most_ops) return std::nullopt;
     const WorkScore score = score_(choice);
     planned_ops_ += score.ops;
     if (chosen_.tried.empty() || is_better(score, chosen_.score)) {
@@ -138,20 +141,7 @@ class Search {
   }
 
   WorkChosen finish() {
-    const WorkScore& first = chosen_.tried.front().score;
-    const WorkScore& best = chosen_.score;
-    if (chosen_.tried.size() > 1) {
-      chosen_.note = fmt::format("work: {}; {:.3g} s a step predicted, {:.3g} s {}", describe(chosen_.choice),
-                                 best.seconds, first.seconds, describe(chosen_.tried.front().choice));
-    }
-    if (best.fits && !is_allowed(best)) {
-      chosen_.note = fmt::format(
-          "work: {}; it writes {} a day, more than max_disk_writes_per_day, and nothing tried writes less a "
-          "step",
-          describe(chosen_.choice), format_bytes(static_cast<std::int64_t>(best.writes_per_day())));
-      if (best.commit_bytes_per_second > 0)
-        chosen_.note += "; of this, commits take a part: save_steps spaces them out";
-    }
+    chosen_.note = note_on(chosen_.choice, chosen_.score, chosen_.tried, limits_);
     return std::move(chosen_);
   }
 
@@ -186,6 +176,21 @@ std::string describe(const WorkChoice& choice) {
   if (choice.pinned > 0) text += fmt::format(", {:.0f}% kept for state that would be waited for", 100 * choice.pinned);
   if (choice.policy != Policy::automatic) text += fmt::format(", policy {}", name_of(choice.policy));
   return text;
+}
+
+std::string note_on(const WorkChoice& choice, const WorkScore& score, const std::vector<WorkTried>& tried,
+                    const WorkLimits& limits) {
+  if (score.fits && !score.writes_at_most(limits.max_disk_writes_per_day)) {
+    std::string note = fmt::format(
+        "work: {}; it writes {} a day, more than max_disk_writes_per_day, and nothing tried writes less a "
+        "step",
+        describe(choice), format_bytes(static_cast<std::int64_t>(score.writes_per_day())));
+    if (score.commit_bytes_per_second > 0) note += "; of this, commits take a part: save_steps spaces them out";
+    return note;
+  }
+  if (tried.size() < 2) return {};
+  return fmt::format("work: {}; {:.3g} s a step predicted, {:.3g} s {}", describe(choice), score.seconds,
+                     tried.front().score.seconds, describe(tried.front().choice));
 }
 
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score) {

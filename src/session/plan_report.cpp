@@ -64,7 +64,7 @@ void count_steps(const TrainingSetup& setup, PlanReport& report) {
     if (windows < 1) throw UserError("{} tokens are too few for a window of {}", tokens.ids, setup.sequence_length);
     report.total_steps = total_steps_of(options, windows, setup.shape.sequences * setup.shape.micro_batches);
     report.total_steps_estimated = !tokens.exact;
-  } catch (const UserError& error) {
+  } catch (const Error& error) {
     report.notes.push_back(fmt::format("how many steps num_train_epochs makes is not known: {}", error.what()));
   }
 }

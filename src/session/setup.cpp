@@ -99,13 +99,16 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   std::int64_t in_memory_bytes = 0;
   std::int64_t min_device_bytes = 0;
   work = choose_work(work_limits(), [&](const WorkChoice& choice) {
+    const std::int64_t planned_before = planned_ops_;
     plan_work(choice, first_ways(choice));
     if (in_memory_bytes == 0) {  // what needs least, and what moves nothing and recomputes nothing
       min_memory_bytes = planned.min_memory_bytes;
       min_device_bytes = planned.min_device_bytes;
       in_memory_bytes = planned.in_memory_bytes;
     }
-    return score();
+    WorkScore score_of_choice = score();
+    score_of_choice.ops = planned_ops_ - planned_before;
+    return score_of_choice;
   });
   if (!(work.choice == work.tried.back().choice)) plan_work(work.choice, first_ways(work.choice));
   choose_way();
@@ -222,7 +225,6 @@ void TrainingSetup::plan_commits() {
 // Of a training step as it is planned now.
 WorkScore TrainingSetup::score(std::int32_t step) const {
   WorkScore score;
-  for (const Program* program : planned.programs) score.ops += static_cast<std::int64_t>(program->ops.size());
   score.fits = planned.fits();
   if (!score.fits) return score;
   const Plan& plan = planned.plans[static_cast<std::size_t>(step)];
@@ -250,11 +252,11 @@ void TrainingSetup::choose_way() {
   const std::vector<UpdateWay> after{UpdateWay::after};
   if (options.clip_mode != "auto") {
     const std::vector<UpdateWay> asked{options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative};
-    if (std::optional<WorkChosen> chosen = choose_work_of(asked)) {
-      take_work(std::move(*chosen), asked);
+    if (const std::optional<WorkChosen> chosen = plan_best_of(asked)) {
+      take_work(*chosen);
       if (!may_write_as(asked)) {
-        notes.push_back(fmt::format(
-            "clip_mode {} writes more a day than max_disk_writes_per_day; auto would leave it out", options.clip_mode));
+        work.note = fmt::format("clip_mode {} writes more a day than max_disk_writes_per_day; auto would leave it out",
+                                options.clip_mode);
       }
     } else {
       plan_work(work.choice, after);
@@ -266,44 +268,56 @@ void TrainingSetup::choose_way() {
   std::vector<std::vector<UpdateWay>> candidates{{UpdateWay::deferred}};
   if (!planned.has_device()) candidates.push_back({UpdateWay::speculative, UpdateWay::deferred});
   const std::vector<UpdateWay>* best = &after;
-  WorkChosen work_of_best = work;
-  double seconds = work.score.seconds;
+  const std::vector<UpdateWay>* planned_now = &after;
+  std::optional<WorkChosen> work_of_best;
+  const bool after_may = work.score.writes_at_most(options.max_disk_writes_per_day);
+  double seconds = after_may ? work.score.seconds : std::numeric_limits<double>::infinity();
   for (const std::vector<UpdateWay>& ways : candidates) {
-    std::optional<WorkChosen> chosen = choose_work_of(ways);
-    if (!chosen) continue;
-    plan_work(chosen->choice, ways);
-    if (!may_write_as(ways)) continue;
+    std::optional<WorkChosen> chosen = plan_best_of(ways);
+    planned_now = &ways;
+    if (!chosen || !may_write_as(ways)) continue;
     const ClipCosts costs = simulated_clip_costs();
     if (ways.size() > 1 && break_even_share(costs) == 0) continue;  // it would never speculate
     const double unclipped = std::min(costs.speculative, costs.deferred);
     if (unclipped >= seconds * (1 - least_gain)) continue;
     best = &ways;
-    work_of_best = std::move(*chosen);
+    work_of_best = std::move(chosen);
     seconds = unclipped;
   }
-  take_work(std::move(work_of_best), *best);
+  if (work_of_best) take_work(*work_of_best);
+  if (planned_now != best) plan_work(work.choice, *best);
   if (best != &after) clip_costs = simulated_clip_costs();
 }
 
 // What gives way and what is kept was chosen for a step that updates after backward, and is chosen anew for one that
-// goes these ways: it waits elsewhere. Its order and what it recomputes stay. Nothing where no step can go so.
-std::optional<WorkChosen> TrainingSetup::choose_work_of(const std::vector<UpdateWay>& ways) {
+// goes these ways: it waits elsewhere. Its order and what it recomputes stay. Leaves the choice planned; nothing where
+// no step can go so.
+std::optional<WorkChosen> TrainingSetup::plan_best_of(const std::vector<UpdateWay>& ways) {
   WorkLimits limits = work_limits();
   limits.order = work.choice.order;
   limits.recompute = work.choice.recompute;
+  limits.before = work.choice;
+  limits.most_ops = std::max<std::int64_t>(0, most_ops_for_work - planned_ops_);
   WorkChosen chosen = choose_work(limits, [&](const WorkChoice& choice) {
+    const std::int64_t planned_before = planned_ops_;
     const bool possible = plan_work(choice, ways);
     WorkScore score_of_ways = score();
     score_of_ways.fits = score_of_ways.fits && possible;
+    score_of_ways.ops = planned_ops_ - planned_before;
     return score_of_ways;
   });
   if (!chosen.score.fits) return std::nullopt;
+  if (!(chosen.choice == chosen.tried.back().choice)) plan_work(chosen.choice, ways);
   return chosen;
 }
 
-void TrainingSetup::take_work(WorkChosen chosen, const std::vector<UpdateWay>& ways) {
-  plan_work(chosen.choice, ways);
-  work = std::move(chosen);
+// What was tried before stays what the choice is compared with.
+void TrainingSetup::take_work(const WorkChosen& chosen) {
+  work.choice = chosen.choice;
+  work.score = chosen.score;
+  work.note = note_on(work.choice, work.score, work.tried, work_limits());
+  const bool compares = work.score.writes_at_most(options.max_disk_writes_per_day);
+  if (compares && !work.note.empty()) work.note += ", updated after backward";
 }
 
 // Of ways that are planned: none writes more than is allowed.
@@ -361,6 +375,7 @@ bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
 void TrainingSetup::plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
   steps = record_steps(model, shape, ways, speculated, deferred_weights());
   plan_steps();
+  for (const Program* program : planned.programs) planned_ops_ += static_cast<std::int64_t>(program->ops.size());
 }
 
 PieceSet TrainingSetup::deferred_weights() const {

@@ -69,8 +69,8 @@ class TrainingSetup {
   Timeline timeline(const KnownMachine& machine, std::int32_t step = 0) const;
   WorkScore score(std::int32_t step = 0) const;
   void choose_way();
-  std::optional<WorkChosen> choose_work_of(const std::vector<UpdateWay>& ways);
-  void take_work(WorkChosen chosen, const std::vector<UpdateWay>& ways);
+  std::optional<WorkChosen> plan_best_of(const std::vector<UpdateWay>& ways);
+  void take_work(const WorkChosen& chosen);
   bool may_write_as(const std::vector<UpdateWay>& ways) const;
   ClipCosts simulated_clip_costs() const;
   bool plan_ways(const std::vector<UpdateWay>& ways);
@@ -84,6 +84,7 @@ class TrainingSetup {
   void say_where_updates_run();
 
   std::int32_t deferred_layers_ = 0;  // 0: a deferred step defers all
+  std::int64_t planned_ops_ = 0;      // of all Programs planned while choosing
 };
 
 }  // namespace spillway

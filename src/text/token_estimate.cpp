@@ -4,39 +4,41 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "formats/jsonl.h"
 #include "formats/npy.h"
 #include "formats/text_file.h"
+#include "text/dataset_cut.h"
 
 namespace spillway {
 namespace {
 
-// What was read of one text.
+// The ids of what was read of a text, in the parts that build encodes.
 class Sample {
  public:
   explicit Sample(const Encoder& encoder) : encoder_(encoder) {}
 
   std::int64_t ids() const { return ids_; }
-  bool is_exact() const { return exact_; }
 
-  // In parts, as build encodes it, but for where these end.
   void add(std::string_view text) {
-    while (!text.empty()) {
-      auto part = std::min(text.size(), static_cast<std::size_t>(text_part_bytes));
-      while (part < text.size() && (static_cast<unsigned char>(text[part]) & 0xC0U) == 0x80U) --part;
-      exact_ = exact_ && part == text.size();
-      ids_ += static_cast<std::int64_t>(encoder_.encode(text.substr(0, part)).size());
-      text.remove_prefix(part);
+    while (std::ssize(text) > text_part_bytes) {
+      auto part = static_cast<std::size_t>(text_part_bytes);
+      while ((static_cast<unsigned char>(text[part]) & 0xC0U) == 0x80U) --part;
+      const Cut cut = find_cut(text.substr(0, part), encoder_);
+      encode(text.substr(0, cut.left_bytes));
+      text.remove_prefix(cut.right_begin);
     }
+    encode(text);
   }
   void end_document() { ids_ += encoder_.end_token() ? 1 : 0; }
 
  private:
+  void encode(std::string_view text) { ids_ += static_cast<std::int64_t>(encoder_.encode(text).size()); }
+
   const Encoder& encoder_;
   std::int64_t ids_ = 0;
-  bool exact_ = true;
 };
 
 // Adds what the first `sample_bytes` of a text hold, or a little more; the bytes that this is of.
@@ -74,32 +76,33 @@ TokenEstimate estimate_ids(std::span<const std::filesystem::path> files, const E
                            std::int64_t sample_bytes) {
   check_data_files(files);
   TokenEstimate estimate;
+  std::vector<std::filesystem::path> texts;
+  for (const std::filesystem::path& path : files) {
+    if (data_ending_of(path) == ".npy") {
+      estimate.ids += NpyReader(path).count();
+    } else {
+      texts.push_back(path);
+    }
+  }
   std::int64_t text_bytes = 0;
   std::int64_t known_bytes = 0;  // of texts of which a part was read, their lengths
   std::int64_t read_bytes = 0;
   double known_ids = 0;
-  for (const std::filesystem::path& path : files) {
-    const std::string ending = data_ending_of(path);
-    if (ending == ".npy") {
-      estimate.ids += NpyReader(path).count();
-      continue;
-    }
-    const std::int64_t file_bytes = File::open_to_read(path).size();
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const std::int64_t file_bytes = File::open_to_read(texts[i]).size();
     text_bytes += file_bytes;
     if (read_bytes >= sample_bytes) continue;
     Sample sample(encoder);
-    const std::int64_t share = sample_bytes / std::ssize(files);
-    const std::int64_t read =
-        ending == ".txt" ? add_txt(path, file_bytes, share, sample) : add_jsonl(path, share, sample);
-    estimate.exact = estimate.exact && sample.is_exact() && read >= file_bytes;
+    const std::int64_t share = divide_up(sample_bytes - read_bytes, static_cast<std::int64_t>(texts.size() - i));
+    const std::int64_t read = data_ending_of(texts[i]) == ".txt" ? add_txt(texts[i], file_bytes, share, sample)
+                                                                 : add_jsonl(texts[i], share, sample);
     known_ids += static_cast<double>(sample.ids()) * static_cast<double>(file_bytes) / static_cast<double>(read);
     known_bytes += file_bytes;
     read_bytes += read;
   }
-  if (text_bytes == 0) return estimate;
-  estimate.exact = estimate.exact && known_bytes == text_bytes;
-  const double ratio = static_cast<double>(text_bytes) / static_cast<double>(known_bytes);
-  estimate.ids += std::llround(known_ids * ratio);
+  if (texts.empty()) return estimate;
+  estimate.exact = read_bytes == text_bytes;
+  estimate.ids += std::llround(known_ids * static_cast<double>(text_bytes) / static_cast<double>(known_bytes));
   return estimate;
 }
 

@@ -87,7 +87,8 @@ TEST_F(Sized, NoPolicyIsFasterThanWhatIsChosenForAStepThatClips) {
   options_.gradient_accumulation_steps = 1;
   options_.save_steps = -1;
   options_.max_grad_norm = 1;
-  std::ofstream(scratch_ / "machine.json") << R"({"threads": 2, "memory_bytes": 24000000000, "bf16_flops_per_second": 4e11,
+  std::ofstream(scratch_ / "machine.json")
+      << R"({"threads": 2, "memory_bytes": 24000000000, "bf16_flops_per_second": 4e11,
     "memory_bytes_per_second": [3e10, 5e10], "disks": [{"read_bytes_per_second": 3e9, "write_bytes_per_second": 3e9,
     "mixed_bytes_per_second": 3e9}]})";
   options_.machine = (scratch_ / "machine.json").string();

@@ -228,7 +228,8 @@ TEST_P(FaultMemory, TheWholeProcessStaysWithinASmallBudgetWhateverIsForced) {
       {"--policy", "lifetime", "--recompute", "attention", "--clip-mode", "speculative", "--max-grad-norm", "1e9"},
       {"--policy", "everything-on-disk", "--recompute", "cheap", "--clip-mode", "speculative", "--max-grad-norm",
        "1e-3"},
-      {"--policy", "belady", "--clip-mode", "deferred", "--max-grad-norm", "1e-3", "--order", "micro-batch"},
+      {"--clip-mode", "deferred", "--max-grad-norm", "1e-3", "--order", "micro-batch"},
+      {"--policy", "belady", "--max-grad-norm", "0"},
       {"--clip-mode", "after", "--io-request-size", "4096", "--threads", "1"},
       {"--moments", "8bit", "--allow-uring", "false", "--huge-pages", "false"},
       {"--device", "virtual", "--device-memory", "24MiB"}};

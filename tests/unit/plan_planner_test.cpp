@@ -234,17 +234,13 @@ std::int64_t reads_ahead(const Plan& plan, const Layout& layout) {
 // A tensor of one page for each op, which comes round once a step.
 class PassingState {
  public:
-  explicit PassingState(int tensors, bool changes = false) {
+  // `changes`: the op changes it; `counts`: and one more of a page, which is the same for all.
+  explicit PassingState(int tensors, bool changes = false, bool counts = false) {
+    if (counts) counter_ = add_tensor("counter", 0);
     step_.values.push_back({{DType::f32, 1, 64}, ValueKind::input});
     for (int t = 0; t < tensors; ++t) {
-      Tensor tensor;
-      tensor.name = fmt::format("tensor{}", t);
-      tensor.rows = 16;
-      tensor.cols = 64;
-      const auto piece = static_cast<PieceId>(t);
-      state_.add(tensor, reduction_block_elements);
-      step_.values.push_back({{DType::f32, 16, 64}, ValueKind::state_in, piece});
-      const auto read = static_cast<ValueId>(step_.values.size() - 1);
+      const auto piece = static_cast<PieceId>(counts ? t + 1 : t);
+      const ValueId read = add_tensor(fmt::format("tensor{}", t), static_cast<int>(index_of(piece)));
       if (changes) {
         step_.values.push_back({{DType::f32, 16, 64}, ValueKind::state_out, piece});
       } else {
@@ -254,6 +250,11 @@ class PassingState {
       Op op{changes ? &in_place_spec : &mix_spec, {}, {{read, 1}}, {{written, 1}}, {}};
       op.label.layer = t;
       step_.ops.push_back(op);
+      if (!counts) continue;
+      step_.values.push_back({{DType::f32, 16, 64}, ValueKind::state_out, PieceId{0}});
+      const auto counted = static_cast<ValueId>(step_.values.size() - 1);
+      step_.ops.push_back({&in_place_spec, {}, {{counter_, 1}}, {{counted, 1}}, op.label});
+      counter_ = counted;
     }
   }
 
@@ -264,8 +265,20 @@ class PassingState {
   }
 
  private:
+  // Its version on entry.
+  ValueId add_tensor(std::string name, int piece) {
+    Tensor tensor;
+    tensor.name = std::move(name);
+    tensor.rows = 16;
+    tensor.cols = 64;
+    state_.add(tensor, reduction_block_elements);
+    step_.values.push_back({{DType::f32, 16, 64}, ValueKind::state_in, static_cast<PieceId>(piece)});
+    return static_cast<ValueId>(step_.values.size() - 1);
+  }
+
   State state_;
   Program step_;
+  ValueId counter_ = ValueId::none;
 };
 
 TEST(PlanPlanner, ReadsAheadAlsoWherePinnedStateHasMostOfThePages) {
@@ -313,6 +326,15 @@ TEST(PlanPlanner, WhatWasChangedLastGivesWayAfterAllElse) {
     EXPECT_GE(least(Policy::automatic), (16 - room) / 4) << room << " pages are pinned";
     EXPECT_EQ(least(Policy::belady), 0) << room << " pages are pinned";
   }
+}
+
+// A bundle that every op changes has its pages once among those changed last.
+TEST(PlanPlanner, WhatIsChangedOverAndOverCountsOnce) {
+  const PassingState programs(24, true, true);
+  const Layout layout = programs.layout();
+  const Plan plan = make_plan(layout, 0, 24, {});
+  EXPECT_EQ(verify(plan, layout, programs.step()), "");
+  EXPECT_GE(least_runs_between_stays(plan), 24 / 4 - 1);
 }
 
 TEST(PlanPlanner, ACommitWritesEachChangedBundleOnceWhereEverythingFits) {

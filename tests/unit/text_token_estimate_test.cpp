@@ -58,13 +58,23 @@ class TokenEstimates : public ::testing::Test {
     return text;
   }
 
+  std::filesystem::path npy() const {
+    std::string text("\x93NUMPY\x01\x00\x3b\x00", 10);
+    text += "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }\n";
+    text.resize(10 + 0x3b - 1, ' ');
+    text += '\n';
+    text += std::string("\x01\x00\x02\x00\x03\x00", 6);
+    return folder_.file("ids.npy", text);
+  }
+
   const ScratchFolder folder_;
   const RunEncoder encoder_;
 };
 
 TEST_F(TokenEstimates, ShortDataAreCountedToTheLastId) {
-  const std::vector<std::filesystem::path> files{folder_.file("a.txt", words(200'000, 1)),
-                                                 folder_.file("b.jsonl", lines(40, 2))};
+  const std::vector<std::filesystem::path> files{folder_.file("tiny.txt", "a"),
+                                                 folder_.file("a.txt", words(900'000, 1)),
+                                                 folder_.file("b.jsonl", lines(40, 2)), npy()};
   const TokenEstimate estimate = estimate_ids(files, encoder_);
   EXPECT_EQ(estimate.ids, built(files));
   EXPECT_TRUE(estimate.exact);
