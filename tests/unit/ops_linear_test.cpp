@@ -248,7 +248,7 @@ TEST(Linear, TasksDependOnTheShapeAlone) {
   EXPECT_EQ(matmul_panel_rows(4096), 256);
   Seeded seeded;
   const OpCase op = forward({300, 32, 32}, {}, seeded.rng).op;
-  EXPECT_EQ(op.make(key_of(op))->tasks(), matmul_prefers_tiles() ? 1 : 3);
+  EXPECT_EQ(op.make(key_of(op))->tasks(), matmul_tile_isa() == Isa::baseline ? 3 : 1);
 }
 
 TEST(Linear, TheNumericKeyNamesTheLibraryAndTheImplementation) {

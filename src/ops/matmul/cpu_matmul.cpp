@@ -47,10 +47,12 @@ const dnnl::engine& engine() {
   return *made;
 }
 
-bool has_avx512() {
+bool library_has(dnnl_cpu_isa_t isa) {
   engine();
-  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+  return (dnnl_get_effective_cpu_isa() & isa) == isa;
 }
+
+bool has_avx512() { return library_has(dnnl_cpu_isa_avx512_core); }
 
 // This thread's stream; its first use prepares the thread.
 dnnl_stream_t stream() {
@@ -206,15 +208,15 @@ void cap_matmul_isa(Isa isa) {
   isa_cap = isa < best_isa() ? isa : best_isa();
 }
 
-bool matmul_has_bf16() {
-  engine();
-  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-}
+bool matmul_has_bf16() { return library_has(dnnl_cpu_isa_avx512_core_bf16); }
 
-bool matmul_prefers_tiles() {
-  static const bool off = tiles_given() == "off";
-  if (off || !has_avx512()) return false;
-  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) != dnnl_cpu_isa_avx512_core_amx;
+Isa matmul_tile_isa() {
+  static const Isa isa = [] {
+    if (tiles_given() == "off" || library_has(dnnl_cpu_isa_avx512_core_amx)) return Isa::baseline;
+    if (has_avx512()) return Isa::avx512;
+    return library_has(dnnl_cpu_isa_avx2) ? Isa::avx2 : Isa::baseline;
+  }();
+  return isa;
 }
 
 Bf16Product matmul_bf16_product() {
@@ -238,8 +240,10 @@ std::string matmul_numeric_key() {
   for (const MatmulShape& shape : samples) {
     key += fmt::format(" {} {}", name_of(shape.in), describe_primitive(shape).impl_info_str());
   }
-  if (matmul_prefers_tiles()) key += " tiles 8x48 6x64";
-  if (matmul_prefers_tiles() && matmul_bf16_product() == Bf16Product::widened) key += " widened B";
+  const Isa tiles = matmul_tile_isa();
+  if (tiles == Isa::avx2) key += " tiles 6x16";
+  if (tiles == Isa::avx512) key += " tiles 8x48 6x64";
+  if (tiles != Isa::baseline && matmul_bf16_product() == Bf16Product::widened) key += " widened B";
   key += " panels";
   for (const std::int64_t rows : {1, 1024, 4096}) key += fmt::format(" {}", matmul_panel_rows(rows));
   return key;

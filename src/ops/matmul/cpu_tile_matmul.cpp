@@ -12,10 +12,30 @@ namespace {
 
 constexpr std::int64_t unit_bytes = 4;
 constexpr std::int64_t line_floats = 16;  // of the cache
-// Of a packed block of B, beside a strip of A in a second-level cache of 1 MiB.
-constexpr std::int64_t block_bytes = 640 * kib;
-// Of a strip of A: 24 KiB in eight rows.
-constexpr std::int64_t most_chunk_steps = 768;
+
+// What registers and caches have room for.
+struct Tiling {
+  std::int64_t rows;  // of a tile
+  std::int64_t columns;
+  std::int64_t most_chunk_steps;  // of a strip of A, in the first-level cache; a block of attention is a single chunk
+  std::int64_t block_bytes;       // of B packed, beside that strip in the second-level cache
+};
+
+// Second-level caches have 512 KiB and more with AVX2, but on Intel's before 2019, and 1 MiB and more with AVX-512.
+Tiling tiling_for(std::int64_t columns) {
+  if (matmul_tile_isa() == Isa::avx2) {
+    return {.rows = 6, .columns = 16, .most_chunk_steps = 384, .block_bytes = 320 * kib};
+  }
+  const bool wide = columns % 64 == 0 && columns % 48 != 0;
+  return {.rows = wide ? 6 : 8, .columns = wide ? 64 : 48, .most_chunk_steps = 768, .block_bytes = 640 * kib};
+}
+
+RegisterTileKernel kernel_for(DType unit, DType out, std::int64_t panel_columns, std::int64_t rows) {
+  if (matmul_tile_isa() == Isa::avx512) return register_tile_kernel_avx512(unit, out, panel_columns, rows);
+  SPILLWAY_CHECK(unit == DType::f32 && panel_columns == 16, "{} of {}", panel_columns, name_of(unit));
+  return register_tile_kernel_avx2(out, rows);
+}
+
 // More rows share one packing of B, fewer make more tasks.
 constexpr std::int64_t most_part_rows = 512;
 constexpr std::int64_t fewest_tasks = 8;
@@ -38,24 +58,25 @@ std::int64_t even_part(std::int64_t count, std::int64_t parts, std::int64_t unit
 bool TileMatmul::serves(const MatmulShape& shape) {
   const bool whole_units = shape.in == DType::f32 || shape.k % 2 == 0;
   const bool types = shape.in == DType::bf16 || (shape.out == DType::f32 && shape.bias == DType::f32);
-  return whole_units && types && shape.m >= fewest_rows && matmul_prefers_tiles();
+  return whole_units && types && shape.m >= fewest_rows && matmul_tile_isa() != Isa::baseline;
 }
 
 TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, Bf16Product how)
     : shape_(shape),
       unit_(how == Bf16Product::widened ? DType::f32 : shape.in),
-      steps_(shape.k * size_of(unit_) / unit_bytes),
-      panel_columns_(shape.n % 64 == 0 && shape.n % 48 != 0 ? 64 : 48),
-      tile_rows_(panel_columns_ == 64 ? 6 : 8) {
+      steps_(shape.k * size_of(unit_) / unit_bytes) {
+  const Tiling tiling = tiling_for(shape.n);
+  panel_columns_ = tiling.columns;
+  tile_rows_ = tiling.rows;
   row_parts_ = divide_up(shape.m, most_part_rows);
   part_rows_ = even_part(shape.m, row_parts_, tile_rows_);
   row_parts_ = divide_up(shape.m, part_rows_);
   const std::int64_t wanted = std::max(divide_up(shape.n, most_part_columns), divide_up(fewest_tasks, row_parts_));
   part_columns_ = even_part(shape.n, std::min(wanted, divide_up(shape.n, least_part_columns)), panel_columns_);
   column_parts_ = divide_up(shape.n, part_columns_);
-  chunk_steps_ = even_part(steps_, divide_up(steps_, most_chunk_steps), 1);
+  chunk_steps_ = even_part(steps_, divide_up(steps_, tiling.most_chunk_steps), 1);
   const std::int64_t panels = part_columns_ / panel_columns_;
-  const std::int64_t fit = std::max<std::int64_t>(1, block_bytes / (chunk_steps_ * panel_columns_ * unit_bytes));
+  const std::int64_t fit = std::max<std::int64_t>(1, tiling.block_bytes / (chunk_steps_ * panel_columns_ * unit_bytes));
   block_columns_ = even_part(panels, divide_up(panels, fit), 1) * panel_columns_;
   packed_ = layout.take(block_columns_ * chunk_steps_ * unit_bytes);
   bias_ = layout.take(block_columns_ * size_of(DType::f32));
@@ -95,7 +116,7 @@ void TileMatmul::run_block(const MatmulPart& part, const Block& block, const Ope
   if (ends && shape_.has_bias) widen_bias(operands.bias, block.column, block.columns, bias);
   for (std::int64_t row = 0; row < part.rows; row += tile_rows_) {
     const std::int64_t rows = std::min(tile_rows_, part.rows - row);
-    const RegisterTileKernel kernel = register_tile_kernel(unit_, out, panel_columns_, rows);
+    const RegisterTileKernel kernel = kernel_for(unit_, out, panel_columns_, rows);
     const Extent extent = extent_of(operands.triangle, part.row + row, part.row + row + rows, block.steps);
     const Rows a = rows_of(bytes_at(operands.a, row * stride_bytes), stride_bytes, rows, block.steps, scratch);
     for (std::int64_t at = 0; at < block.columns; at += panel_columns_) {
@@ -146,34 +167,39 @@ void TileMatmul::pack_block(const void* b, const Block& block, std::uint32_t* to
   if (const std::int64_t last = block.columns % panel_columns_; last > 0) {
     std::memset(to + (block.columns - last) * steps, 0, static_cast<std::size_t>(panel_columns_ * steps * unit_bytes));
   }
-  if (shape_.in == DType::bf16 && !shape_.transposed_b) {
-    const std::int64_t row = block.steps.first * (widens() ? 1 : 2);
-    const auto* const from = static_cast<const std::uint16_t*>(b) + row * shape_.n + block.column;
-    const auto pack = widens() ? pack_kernels().widen_rows : pack_kernels().pair_rows;
-    pack(from, shape_.n, steps, block.columns, panel_columns_, to);
+  if (!shape_.transposed_b) {
+    pack_rows(b, block, to);
     return;
   }
   for (std::int64_t at = 0; at < block.columns; at += panel_columns_) {
-    pack_panel(b, block, block.column + at, std::min(panel_columns_, block.columns - at), to + at * steps);
+    pack_columns(b, block, block.column + at, std::min(panel_columns_, block.columns - at), to + at * steps);
   }
 }
 
-void TileMatmul::pack_panel(const void* b, const Block& block, std::int64_t column, std::int64_t columns,
-                            std::uint32_t* to) const {
+void TileMatmul::pack_rows(const void* b, const Block& block, std::uint32_t* to) const {
   const auto [first, steps] = block.steps;
-  if (shape_.transposed_b && widens()) {
-    const auto* const from = static_cast<const std::uint16_t*>(b) + column * steps_ + first;
+  if (shape_.in == DType::f32) {
+    const auto* const from = static_cast<const std::uint32_t*>(b) + first * shape_.n + block.column;
+    pack_kernels().unit_rows(from, shape_.n, steps, block.columns, panel_columns_, to);
+    return;
+  }
+  const std::int64_t row = first * (widens() ? 1 : 2);
+  const auto* const from = static_cast<const std::uint16_t*>(b) + row * shape_.n + block.column;
+  const auto pack = widens() ? pack_kernels().widen_rows : pack_kernels().pair_rows;
+  pack(from, shape_.n, steps, block.columns, panel_columns_, to);
+}
+
+// A panel of B^T, whose rows are columns.
+void TileMatmul::pack_columns(const void* b, const Block& block, std::int64_t column, std::int64_t columns,
+                              std::uint32_t* to) const {
+  const auto [first, steps] = block.steps;
+  const std::int64_t at = column * steps_ + first;
+  if (widens()) {
+    const auto* const from = static_cast<const std::uint16_t*>(b) + at;
     pack_kernels().transpose_widened(from, steps_, columns, steps, to, panel_columns_);
-    return;
-  }
-  const auto* const units = static_cast<const std::uint32_t*>(b);
-  if (shape_.transposed_b) {
-    pack_kernels().transpose32(units + column * steps_ + first, steps_, columns, steps, to, panel_columns_);
-    return;
-  }
-  for (std::int64_t step = 0; step < steps; ++step) {
-    std::memcpy(to + step * panel_columns_, units + (first + step) * shape_.n + column,
-                static_cast<std::size_t>(columns * unit_bytes));
+  } else {
+    const auto* const from = static_cast<const std::uint32_t*>(b) + at;
+    pack_kernels().transpose32(from, steps_, columns, steps, to, panel_columns_);
   }
 }
 

@@ -67,9 +67,9 @@ void cap_matmul_isa(Isa isa);
 // Whether products take bf16 as they are. Without it, Matmul is for f32 only, and PanelMatmul widens bf16 to f32.
 bool matmul_has_bf16();
 
-// Whether products go to kernels of our own (tile_matmul.h): where AVX-512 is what multiplies, unless
-// SPILLWAY_TILES=off in the environment.
-bool matmul_prefers_tiles();
+// The target whose register tiles (tile_matmul.h) take the products: AVX2 or AVX-512 where it is what multiplies.
+// baseline: all go to the library, as on processors with AMX and with SPILLWAY_TILES=off in the environment.
+Isa matmul_tile_isa();
 
 // How those multiply bf16: pairs by vdpbf16ps, or each number widened to f32, by multiply-add.
 enum class Bf16Product : std::uint8_t { pairs, widened };

@@ -26,6 +26,9 @@ struct PackKernels {
   // c] << 16.
   void (*widen_rows)(const std::uint16_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
                      std::int64_t panel, std::uint32_t* to);
+  // Rows of units, as they are, in the same panels.
+  void (*unit_rows)(const std::uint32_t* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
+                    std::int64_t panel, std::uint32_t* to);
   void (*widen)(const bf16_t* from, std::int64_t count, float* to);
   // to = round(from).
   void (*narrow)(const float* from, std::int64_t count, bf16_t* to);

@@ -24,9 +24,13 @@ struct RegisterTile {
   std::int64_t columns = 0;  // that exist, at most panel_columns
 };
 
+using RegisterTileKernel = void (*)(const RegisterTile& tile);
+
 // For 1 to 8 rows of 48 columns, or 1 to 6 rows of 64, of units of this dtype. Needs AVX-512, and AVX512_BF16 for units
 // of bf16.
-using RegisterTileKernel = void (*)(const RegisterTile& tile);
-RegisterTileKernel register_tile_kernel(DType unit, DType out, std::int64_t panel_columns, std::int64_t rows);
+RegisterTileKernel register_tile_kernel_avx512(DType unit, DType out, std::int64_t panel_columns, std::int64_t rows);
+
+// For 1 to 6 rows of 16 columns, of units of f32. Needs AVX2 and FMA. Their bits are those of AVX-512's.
+RegisterTileKernel register_tile_kernel_avx2(DType out, std::int64_t rows);
 
 }  // namespace spillway

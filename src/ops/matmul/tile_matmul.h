@@ -1,8 +1,9 @@
-// Products C = A·B (+ bias) (+ sum) by kernels of our own, for processors with AVX-512 and without AMX, where they are
-// faster than the library's.
+// Products C = A·B (+ bias) (+ sum) by kernels of our own, for processors with AVX2 or AVX-512 and without AMX, where
+// they are faster than the library's.
 //
-// C is computed in tiles held in registers, 8 x 48 or 6 x 64 elements: an element is the sum of its products in the
-// order of k (or of pairs of them, Bf16Product::pairs), whatever the tile, task or thread, then the bias, then the sum.
+// C is computed in tiles held in registers, 8 x 48 or 6 x 64 elements with AVX-512, 6 x 16 with AVX2: an element is the
+// sum of its products in the order of k (or of pairs of them, Bf16Product::pairs), whatever the tile, task or thread,
+// then the bias, then the sum.
 // B is packed in panels as wide as a tile, a block of panels at a time that stays in the second-level cache; A is read
 // where it lies. Where bf16 is widened, packing widens B, and A is widened a tile's rows at a time. A long k is taken
 // in chunks whose sums wait in scratch, so that a strip of A stays in the first-level cache; this changes no bit. (The
@@ -75,8 +76,9 @@ class TileMatmul {
   void run_block(const MatmulPart& part, const Block& block, const Operands& operands,
                  std::span<std::byte> scratch) const;
   void pack_block(const void* b, const Block& block, std::uint32_t* to) const;
-  void pack_panel(const void* b, const Block& block, std::int64_t column, std::int64_t columns,
-                  std::uint32_t* to) const;
+  void pack_rows(const void* b, const Block& block, std::uint32_t* to) const;
+  void pack_columns(const void* b, const Block& block, std::int64_t column, std::int64_t columns,
+                    std::uint32_t* to) const;
   struct Rows {
     const std::uint32_t* units;
     std::int64_t stride;  // in units

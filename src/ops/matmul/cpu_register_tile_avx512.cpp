@@ -123,7 +123,7 @@ RegisterTileKernel kernel_of(DType out, std::int64_t panel_columns, std::int64_t
 
 }  // namespace
 
-RegisterTileKernel register_tile_kernel(DType unit, DType out, std::int64_t panel_columns, std::int64_t rows) {
+RegisterTileKernel register_tile_kernel_avx512(DType unit, DType out, std::int64_t panel_columns, std::int64_t rows) {
   SPILLWAY_CHECK(panel_columns == 48 || panel_columns == 64, "{} columns", panel_columns);
   return unit == DType::f32 ? kernel_of<F32Product>(out, panel_columns, rows)
                             : kernel_of<PairProduct>(out, panel_columns, rows);
