@@ -1,7 +1,6 @@
 // The update beside a loop that only moves the same bytes: the same streams, in place, in the same tasks on the same
 // threads, with no arithmetic but an xor. Alternated; prints GB/s (bytes read plus written) and the ratio.
 //   adamw_bench [elements=33554432] [rounds=9] [passes=2]
-#include <immintrin.h>
 #include <sys/mman.h>
 
 #include <chrono>
@@ -56,44 +55,48 @@ struct Streams {
   int grad_size;
 };
 
-// A line in place, at `at`.
-#define SPILLWAY_MOVE(at) _mm512_store_si512((at), _mm512_xor_si512(_mm512_load_si512(at), mask))
+using Line = std::uint64_t __attribute__((vector_size(64), may_alias));
+
+Line& line_at(std::byte* at) { return *reinterpret_cast<Line*>(at); }
+
+// Compiled for each kind of register; the mask is zero, which the compiler cannot know.
+#define SPILLWAY_MOVER [[gnu::target_clones("default", "avx2", "avx512f")]]
 
 // 32 elements a round: a line of each 2-byte stream and two of each 4-byte stream.
-[[gnu::target("avx512f")]] void move_bf16(const Streams& piece, std::int64_t first, std::int64_t count) {
-  __m512i mask = _mm512_setzero_si512();
-  asm volatile("" : "+v"(mask));
-  __m512i seen = mask;
+SPILLWAY_MOVER void move_bf16(const Streams& piece, std::int64_t first, std::int64_t count) {
+  Line mask = {};
+  asm volatile("" : "+m"(mask));
+  Line seen = mask;
   std::byte* const weight = piece.in_place[0];
   std::byte* const m = piece.in_place[1];
   std::byte* const v = piece.in_place[2];
   std::byte* const low = piece.in_place[3];
   for (std::int64_t i = first; i < first + count; i += 32) {
-    SPILLWAY_MOVE(weight + 2 * i);
-    SPILLWAY_MOVE(m + 4 * i);
-    SPILLWAY_MOVE(m + 4 * i + 64);
-    SPILLWAY_MOVE(v + 4 * i);
-    SPILLWAY_MOVE(v + 4 * i + 64);
-    SPILLWAY_MOVE(low + 2 * i);
-    seen = _mm512_or_si512(seen, _mm512_load_si512(piece.grad + 2 * i));
+    line_at(weight + 2 * i) ^= mask;
+    line_at(m + 4 * i) ^= mask;
+    line_at(m + 4 * i + 64) ^= mask;
+    line_at(v + 4 * i) ^= mask;
+    line_at(v + 4 * i + 64) ^= mask;
+    line_at(low + 2 * i) ^= mask;
+    seen |= line_at(piece.grad + 2 * i);
   }
-  asm volatile("" : : "v"(seen));
+  asm volatile("" : : "m"(seen));
 }
 
-[[gnu::target("avx512f")]] void move_f32(const Streams& piece, std::int64_t first, std::int64_t count) {
-  __m512i mask = _mm512_setzero_si512();
-  asm volatile("" : "+v"(mask));
-  __m512i seen = mask;
+SPILLWAY_MOVER void move_f32(const Streams& piece, std::int64_t first, std::int64_t count) {
+  Line mask = {};
+  asm volatile("" : "+m"(mask));
+  Line seen = mask;
   std::byte* const weight = piece.in_place[0];
   std::byte* const m = piece.in_place[1];
   std::byte* const v = piece.in_place[2];
   for (std::int64_t i = first; i < first + count; i += 16) {
-    SPILLWAY_MOVE(weight + 4 * i);
-    SPILLWAY_MOVE(m + 4 * i);
-    SPILLWAY_MOVE(v + 4 * i);
-    seen = _mm512_or_si512(seen, _mm512_load_si512(piece.grad + 4 * i));
+    line_at(weight + 4 * i) ^= mask;
+    line_at(m + 4 * i) ^= mask;
+    line_at(v + 4 * i) ^= mask;
+    seen |= line_at(piece.grad + 4 * i);
   }
-  asm volatile("" : : "v"(seen));
+  asm volatile("" : : "m"(seen));
 }
 
 void move_task(const Streams& piece, std::int64_t first, std::int64_t count) {

@@ -47,9 +47,8 @@ std::vector<double> op_seconds(const Program& program, double flops_per_second, 
   return seconds;
 }
 
-Policy policy_named(const std::string& name) {
-  const auto* const at = std::ranges::find(all_policies, name, [](Policy policy) { return name_of(policy); });
-  if (at != all_policies.end()) return *at;
+Policy chosen_policy(const std::string& name) {
+  if (const std::optional<Policy> policy = policy_named(name)) return *policy;
   std::string names;
   for (const Policy policy : all_policies) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(policy));
   throw UserError("policy={}: one of {}", name, names);
@@ -113,7 +112,7 @@ int bench(const Settings& settings) {
   const std::int64_t pages =
       std::max(smallest, static_cast<std::int64_t>(settings.real("share", 0.25) * static_cast<double>(in_memory)));
   start = SteadyClock::now();
-  const PlanRequest request{.policy = policy_named(settings.text("policy", "farthest")),
+  const PlanRequest request{.policy = chosen_policy(settings.text("policy", "farthest")),
                             .commits = settings.integer("commits", 0) > 0};
   const TierPages tiers{
       std::max(smallest, static_cast<std::int64_t>(settings.real("device", 0) * static_cast<double>(in_memory))),
