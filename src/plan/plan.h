@@ -9,7 +9,9 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "machine/machine.h"
@@ -171,6 +173,7 @@ enum class Policy : std::uint8_t {
 inline constexpr std::array all_policies = {Policy::automatic, Policy::everything_on_disk, Policy::lru,
                                             Policy::lifetime, Policy::belady};
 std::string_view name_of(Policy policy);
+std::optional<Policy> policy_named(std::string_view name);
 
 struct PlanRequest {
   Policy policy = Policy::automatic;

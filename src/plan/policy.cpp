@@ -134,6 +134,11 @@ class Lifetime : public VictimPolicy {
 
 }  // namespace
 
+std::optional<Policy> policy_named(std::string_view name) {
+  const auto* const at = std::ranges::find(all_policies, name, [](Policy policy) { return name_of(policy); });
+  return at == all_policies.end() ? std::nullopt : std::optional(*at);
+}
+
 std::string_view name_of(Policy policy) {
   switch (policy) {
     case Policy::automatic: return "farthest";

@@ -73,13 +73,6 @@ std::optional<WorkOrder> forced_order(const TrainOptions& options) {
   return std::nullopt;
 }
 
-std::optional<Policy> forced_policy(const TrainOptions& options) {
-  for (const Policy policy : all_policies) {
-    if (options.policy == name_of(policy)) return policy;
-  }
-  return std::nullopt;
-}
-
 std::optional<std::int32_t> forced_deferral(const TrainOptions& options, std::int64_t layers) {
   if (options.max_grad_norm > 0 || options.save_steps == 1) return 0;
   if (options.deferred_layers < 0) return std::nullopt;

@@ -90,7 +90,6 @@ std::string note_on(const WorkChoice& choice, const WorkScore& score, const std:
 // Throws UserError.
 std::optional<Recompute> forced_recompute(const TrainOptions& options, std::int64_t layers);
 std::optional<WorkOrder> forced_order(const TrainOptions& options);
-std::optional<Policy> forced_policy(const TrainOptions& options);
 // Layers whose update waits, as `deferred_layers` asks; 0 where steps clip, which has ways of its own, or where each
 // is to commit; nothing for auto. Throws UserError.
 std::optional<std::int32_t> forced_deferral(const TrainOptions& options, std::int64_t layers);

@@ -129,7 +129,7 @@ WorkLimits TrainingSetup::work_limits() const {
   limits.max_disk_writes_per_day = options.max_disk_writes_per_day;
   limits.order = forced_order(options);
   limits.recompute = forced_recompute(options, limits.layers);
-  limits.policy = forced_policy(options);
+  limits.policy = policy_named(options.policy);
   limits.deferred_layers = forced_deferral(options, limits.layers);
   return limits;
 }
