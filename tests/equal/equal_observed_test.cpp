@@ -176,6 +176,8 @@ TEST_F(ObservedOnADevice, AStepsBytesAreThoseOfAllItsPlans) {
   options_.clip_mode = "deferred";
   options_.max_grad_norm = 0.1;
   options_.save_steps = 1;
+  options_.flush_delay_ms = 100;               // commits wait for it, and with them updates, for the steps after
+  options_.export_steps = options_.max_steps;  // but the last step completes its own: what is left then is no step's
   options_.memory_bytes = 0;
   const std::vector<StepRecord> steps = run();
   std::int64_t copied = 0;
