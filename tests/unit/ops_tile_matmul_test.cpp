@@ -115,7 +115,7 @@ TEST_P(TileMatmulTest, BothWaysAgreeWithinRounding) {
 }
 
 std::string name_of_case(const testing::TestParamInfo<TileCase>& test) {
-  return std::to_string(test.param.n) + (test.param.transposed_b ? "_transposed" : "") +
+  return "columns_" + std::to_string(test.param.n) + (test.param.transposed_b ? "_transposed" : "") +
          (test.param.k > 768 ? "_chunks" : "");
 }
 
