@@ -55,48 +55,54 @@ struct Streams {
   int grad_size;
 };
 
-using Line = std::uint64_t __attribute__((vector_size(64), may_alias));
+using Half = std::uint64_t __attribute__((vector_size(32), may_alias));  // of a line; wider ones have no AVX2 registers
 
-Line& line_at(std::byte* at) { return *reinterpret_cast<Line*>(at); }
+Half& half_at(std::byte* at) { return *reinterpret_cast<Half*>(at); }
 
-// Compiled for each kind of register; the mask is zero, which the compiler cannot know.
-#define SPILLWAY_MOVER [[gnu::target_clones("default", "avx2", "avx512f")]]
+// Zero, which the compiler cannot know.
+std::uint64_t zero() {
+  std::uint64_t mask = 0;
+  asm volatile("" : "+r"(mask));
+  return mask;
+}
 
-// 32 elements a round: a line of each 2-byte stream and two of each 4-byte stream.
+#define SPILLWAY_MOVER [[gnu::target_clones("default", "avx2")]]
+
+// 16 elements a round: half a line of each 2-byte stream and a line of each 4-byte stream.
 SPILLWAY_MOVER void move_bf16(const Streams& piece, std::int64_t first, std::int64_t count) {
-  Line mask = {};
-  asm volatile("" : "+m"(mask));
-  Line seen = mask;
+  const Half mask = Half{} + zero();
+  Half seen = mask;
   std::byte* const weight = piece.in_place[0];
   std::byte* const m = piece.in_place[1];
   std::byte* const v = piece.in_place[2];
   std::byte* const low = piece.in_place[3];
-  for (std::int64_t i = first; i < first + count; i += 32) {
-    line_at(weight + 2 * i) ^= mask;
-    line_at(m + 4 * i) ^= mask;
-    line_at(m + 4 * i + 64) ^= mask;
-    line_at(v + 4 * i) ^= mask;
-    line_at(v + 4 * i + 64) ^= mask;
-    line_at(low + 2 * i) ^= mask;
-    seen |= line_at(piece.grad + 2 * i);
+  std::byte* const grad = piece.grad;
+  for (std::int64_t i = first; i < first + count; i += 16) {
+    half_at(weight + 2 * i) ^= mask;
+    half_at(m + 4 * i) ^= mask;
+    half_at(m + 4 * i + 32) ^= mask;
+    half_at(v + 4 * i) ^= mask;
+    half_at(v + 4 * i + 32) ^= mask;
+    half_at(low + 2 * i) ^= mask;
+    seen |= half_at(grad + 2 * i);
   }
-  asm volatile("" : : "m"(seen));
+  asm volatile("" : : "r"(seen[0] | seen[1] | seen[2] | seen[3]));
 }
 
 SPILLWAY_MOVER void move_f32(const Streams& piece, std::int64_t first, std::int64_t count) {
-  Line mask = {};
-  asm volatile("" : "+m"(mask));
-  Line seen = mask;
+  const Half mask = Half{} + zero();
+  Half seen = mask;
   std::byte* const weight = piece.in_place[0];
   std::byte* const m = piece.in_place[1];
   std::byte* const v = piece.in_place[2];
-  for (std::int64_t i = first; i < first + count; i += 16) {
-    line_at(weight + 4 * i) ^= mask;
-    line_at(m + 4 * i) ^= mask;
-    line_at(v + 4 * i) ^= mask;
-    seen |= line_at(piece.grad + 4 * i);
+  std::byte* const grad = piece.grad;
+  for (std::int64_t i = first; i < first + count; i += 8) {
+    half_at(weight + 4 * i) ^= mask;
+    half_at(m + 4 * i) ^= mask;
+    half_at(v + 4 * i) ^= mask;
+    seen |= half_at(grad + 4 * i);
   }
-  asm volatile("" : : "m"(seen));
+  asm volatile("" : : "r"(seen[0] | seen[1] | seen[2] | seen[3]));
 }
 
 void move_task(const Streams& piece, std::int64_t first, std::int64_t count) {
