@@ -134,8 +134,8 @@ Texts texts_of_options(const TrainOptions& options) {
 }
 
 std::string numeric_key() {
-  return fmt::format("{}; kernels {}; sums in blocks of {}", matmul_numeric_key(), name_of(best_isa()),
-                     reduction_block_elements);
+  return fmt::format("{}; kernels {}{}; sums in blocks of {}", matmul_numeric_key(), name_of(best_isa()),
+                     best_isa() == Isa::baseline ? "" : " with fused exp", reduction_block_elements);
 }
 
 std::string json_of(const RunState& state) {

@@ -34,9 +34,9 @@ double sum_of_exp(const float* logits, std::int64_t count, float largest) {
   f64x16 total = {};
   std::int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    total += __builtin_convertvector(exp(load(logits + i) - largest), f64x16);
+    total += __builtin_convertvector(exp_below_one(load(logits + i) - largest), f64x16);
   }
-  if (i < count) total += __builtin_convertvector(exp(load_logits(logits + i, count - i) - largest), f64x16);
+  if (i < count) total += __builtin_convertvector(exp_below_one(load_logits(logits + i, count - i) - largest), f64x16);
   return sum(total);
 }
 
@@ -46,14 +46,14 @@ void logits_gradient(T* dlogits, const float* logits, std::int64_t count, const 
   const float target_logit = holds_target ? logits[row.target] : 0.0F;  // before it is overwritten
   std::int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    store(dlogits + i, exp(load(logits + i) - row.largest) * row.inverse_sum * row.scale);
+    store(dlogits + i, exp_below_one(load(logits + i) - row.largest) * row.inverse_sum * row.scale);
   }
   if (i < count) {
     const f32x16 rest = load_logits(logits + i, count - i);
-    store_first(dlogits + i, exp(rest - row.largest) * row.inverse_sum * row.scale, count - i);
+    store_first(dlogits + i, exp_below_one(rest - row.largest) * row.inverse_sum * row.scale, count - i);
   }
   if (holds_target) {
-    const f32x16 at_target = exp(splat(target_logit) - row.largest) * row.inverse_sum;
+    const f32x16 at_target = exp_below_one(splat(target_logit) - row.largest) * row.inverse_sum;
     store_first(dlogits + row.target, (at_target - 1.0F) * row.scale, 1);
   }
 }

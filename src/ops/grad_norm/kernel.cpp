@@ -5,31 +5,39 @@
 namespace spillway::SPILLWAY_TARGET {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int register_bytes = 64;
-#elif defined(__AVX2__)
-constexpr int register_bytes = 32;
-#else
-constexpr int register_bytes = 16;
-#endif
-
 // The 16 lanes in vectors that fit a register: wider ones would be kept in memory from one addition to the next.
 constexpr std::size_t part_lanes = register_bytes / sizeof(double);
 constexpr std::size_t parts = lanes / part_lanes;
 using Part = double __attribute__((vector_size(register_bytes)));
 using PartOfF32 = float __attribute__((vector_size(register_bytes / 2)));
+using PartOfBits = std::uint32_t __attribute__((vector_size(register_bytes / 2)));
+using PartOfBf16 = std::uint16_t __attribute__((vector_size(register_bytes / 4)));
+
+// What GCC 12 makes of conversions to registers of 512 bits is three times as long as these instructions.
+SPILLWAY_INLINE Part extended(PartOfF32 value) {
+#ifdef __AVX512F__
+  return _mm512_maskz_cvtps_pd(0xff, value);
+#else
+  return __builtin_convertvector(value, Part);
+#endif
+}
+SPILLWAY_INLINE PartOfBits extended(PartOfBf16 value) {
+#ifdef __AVX512F__
+  return reinterpret_cast<PartOfBits>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(value)));
+#else
+  return __builtin_convertvector(value, PartOfBits);
+#endif
+}
 
 SPILLWAY_INLINE Part widen_part(const float* from) {
   PartOfF32 narrow;
   std::memcpy(&narrow, from, sizeof narrow);
-  return __builtin_convertvector(narrow, Part);
+  return extended(narrow);
 }
 SPILLWAY_INLINE Part widen_part(const bf16_t* from) {
-  std::uint32_t bits[part_lanes];
-  for (std::size_t i = 0; i < part_lanes; ++i) bits[i] = std::uint32_t{from[i]} << 16;
-  PartOfF32 narrow;
-  std::memcpy(&narrow, bits, sizeof narrow);
-  return __builtin_convertvector(narrow, Part);
+  PartOfBf16 half;
+  std::memcpy(&half, from, sizeof half);
+  return extended(reinterpret_cast<PartOfF32>(extended(half) << 16));
 }
 
 template <typename T>

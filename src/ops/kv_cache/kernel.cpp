@@ -35,7 +35,7 @@ SPILLWAY_INLINE float exponentiate(float* scores, std::int64_t rows) {
   const float top = largest(most);
   f32x16 total = {};
   for (std::int64_t i = 0; i < rows; i += lanes) {
-    const f32x16 e = exp(load(scores + i) - top);
+    const f32x16 e = exp_below_one(load(scores + i) - top);
     store(scores + i, e);
     total += e;
   }
