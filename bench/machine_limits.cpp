@@ -18,6 +18,7 @@
 #include "ops/linear/cpu.h"
 #include "ops/linear/linear.h"
 #include "ops/matmul/matmul.h"
+#include "ops/matmul/register_tile.h"
 #include "probe/buffer.h"
 #include "store/io.h"
 
@@ -47,6 +48,17 @@ double on_threads(int threads, const Work& work) {  // seconds
   return 12.0 * 64 * static_cast<double>(rounds);
 }
 
+[[gnu::target("amx-tile,amx-bf16")]] double tile_products(std::int64_t rounds) {
+  const AmxTiles registers;
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  return 4.0 * 16 * 16 * 64 * static_cast<double>(rounds);
+}
+
 [[gnu::target("avx2,fma")]] double multiply_adds(std::int64_t rounds) {
   __m256 sums[12];
   for (__m256& sum : sums) sum = _mm256_setzero_ps();
@@ -71,8 +83,7 @@ double on_threads(int threads, const Work& work) {  // seconds
   return 12.0 * 32 * static_cast<double>(rounds);
 }
 
-double rate_of(double (*loop)(std::int64_t rounds), int threads) {
-  constexpr std::int64_t rounds = 10'000'000;
+double rate_of(double (*loop)(std::int64_t rounds), int threads, std::int64_t rounds = 10'000'000) {
   std::vector<double> flops(static_cast<std::size_t>(threads));
   const double seconds = on_threads(threads, [&](int t) { flops[static_cast<std::size_t>(t)] = loop(rounds); });
   double total = 0;
@@ -104,6 +115,7 @@ double matrix_rate_f32(int threads) {
 }
 
 double matrix_rate_bf16(int threads) {
+  if (matmul_has(Bf16Product::amx)) return rate_of(&tile_products, threads, 1'000'000);
   const double widened = matrix_rate_f32(threads);
   return __builtin_cpu_supports("avx512bf16") == 0 ? widened : std::max(widened, rate_of(&dot_products, threads));
 }

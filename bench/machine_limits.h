@@ -11,7 +11,7 @@
 namespace spillway::bench {
 
 // A loop of the best instruction the processor has, operands in registers, FLOP/s on `threads` threads: in f32
-// multiply-add, in bf16 that or vdpbf16ps, whichever is faster (with AMX neither is the best).
+// multiply-add, in bf16 that, vdpbf16ps or AMX's, whichever is fastest.
 double matrix_rate_bf16(int threads);
 double matrix_rate_f32(int threads);
 

@@ -12,6 +12,7 @@ namespace {
 using ops_test::Seeded;
 
 constexpr std::int64_t tile_m = 133;  // whole tiles, a part of one, and more than two panels
+constexpr Bf16Product all_ways[] = {Bf16Product::pairs, Bf16Product::widened, Bf16Product::amx};
 
 struct TileCase {
   std::int64_t n;  // with AVX-512 a multiple of 64 but not of 48 has tiles of 6 rows
@@ -43,7 +44,7 @@ std::vector<float> TileMatmulTest::product(Bf16Product how, Triangle triangle) c
   const MatmulShape shape{
       .m = tile_m, .n = test_.n, .k = test_.k, .in = DType::bf16, .transposed_b = test_.transposed_b};
   ScratchLayout layout;
-  const TileMatmul tiles(shape, layout, how);
+  const TileMatmul tiles(shape, layout, false, how);
   std::vector<std::byte> scratch(static_cast<std::size_t>(layout.bytes() + 64));
   const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.data()) % 64;
   std::vector<float> c(static_cast<std::size_t>(tile_m * test_.n));
@@ -71,14 +72,38 @@ TEST_P(TileMatmulTest, WidenedElementsAreSumsInTheOrderOfK) {
   }
 }
 
-// Of products in one chunk.
-class TileMatmulTriangles : public TileMatmulTest {};
+// One instruction takes sixteen pairs: the even products in their order, the odd ones, then both sums are added.
+TEST_P(TileMatmulTest, AmxElementsAreSumsOfSixteenPairs) {
+  if (!matmul_has(Bf16Product::amx)) GTEST_SKIP() << "this processor has no AMX";
+  constexpr std::int64_t at_once = 32;
+  const std::vector<float> c = product(Bf16Product::amx);
+  for (std::int64_t row = 0; row < tile_m; ++row) {
+    for (std::int64_t column = 0; column < test_.n; ++column) {
+      float sum = 0;
+      for (std::int64_t first = 0; first < test_.k; first += at_once) {
+        float parts[2] = {};
+        for (std::int64_t step = first; step < std::min(test_.k, first + at_once); ++step) {
+          const std::int64_t at = test_.transposed_b ? column * test_.k + step : step * test_.n + column;
+          parts[step % 2] = std::fma(widen(a_[static_cast<std::size_t>(row * test_.k + step)]),
+                                     widen(b_[static_cast<std::size_t>(at)]), parts[step % 2]);
+        }
+        sum += parts[0] + parts[1];
+      }
+      ASSERT_EQ(c[static_cast<std::size_t>(row * test_.n + column)], sum) << row << ", " << column;
+    }
+  }
+}
 
-// What is left out is what nobody reads, or zeros.
-TEST_P(TileMatmulTriangles, HaveTheBitsOfTheWhole) {
-  const std::vector<float> whole = product(Bf16Product::widened);
-  const std::vector<float> lower = product(Bf16Product::widened, Triangle::c_up_to_row);
-  const std::vector<float> upper = product(Bf16Product::widened, Triangle::c_from_row);
+// Of products in one chunk.
+class TileMatmulTriangles : public TileMatmulTest {
+ protected:
+  void expect_parts_of_c(Bf16Product how) const;
+};
+
+void TileMatmulTriangles::expect_parts_of_c(Bf16Product how) const {
+  const std::vector<float> whole = product(how);
+  const std::vector<float> lower = product(how, Triangle::c_up_to_row);
+  const std::vector<float> upper = product(how, Triangle::c_from_row);
   std::int64_t left_out_above = 0;
   std::int64_t left_out_below = 0;
   for (std::int64_t row = 0; row < tile_m; ++row) {
@@ -89,8 +114,16 @@ TEST_P(TileMatmulTriangles, HaveTheBitsOfTheWhole) {
       if (column < row && upper[at] != whole[at]) ++left_out_below;
     }
   }
-  EXPECT_EQ(left_out_above > 0, test_.n > (matmul_tile_isa() == Isa::avx512 ? 64 : 16)) << "more than a panel";
+  const bool wide_panels = how != Bf16Product::amx && matmul_tile_isa() == Isa::avx512;
+  EXPECT_EQ(left_out_above > 0, test_.n > (wide_panels ? 64 : 32)) << "more than a panel";
   EXPECT_GT(left_out_below, 0);
+}
+
+// What is left out is what nobody reads, or zeros.
+TEST_P(TileMatmulTriangles, HaveTheBitsOfTheWhole) {
+  for (const Bf16Product how : all_ways) {
+    if (matmul_has(how)) expect_parts_of_c(how);
+  }
   for (const bool up_to_row : {true, false}) {
     const std::vector<bf16_t> all = a_;
     for (std::int64_t row = 0; row < tile_m; ++row) {
@@ -99,19 +132,23 @@ TEST_P(TileMatmulTriangles, HaveTheBitsOfTheWhole) {
       }
     }
     const Triangle triangle = up_to_row ? Triangle::a_up_to_row : Triangle::a_from_row;
-    for (const Bf16Product how : {Bf16Product::widened, Bf16Product::pairs}) {
-      if (how == Bf16Product::pairs && !matmul_has_bf16()) continue;
-      EXPECT_EQ(product(how, triangle), product(how));
+    for (const Bf16Product how : all_ways) {
+      if (matmul_has(how)) {
+        EXPECT_EQ(product(how, triangle), product(how));
+      }
     }
     a_ = all;
   }
 }
 
-TEST_P(TileMatmulTest, BothWaysAgreeWithinRounding) {
+TEST_P(TileMatmulTest, AllWaysAgreeWithinRounding) {
   if (!matmul_has_bf16()) GTEST_SKIP() << "this processor has no AVX512_BF16";
   const std::vector<float> widened = product(Bf16Product::widened);
-  const std::vector<float> pairs = product(Bf16Product::pairs);
-  for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_NEAR(pairs[i], widened[i], test_.k > 768 ? 1e-3 : 1e-4);
+  for (const Bf16Product how : all_ways) {
+    if (!matmul_has(how)) continue;
+    const std::vector<float> others = product(how);
+    for (std::size_t i = 0; i < others.size(); ++i) ASSERT_NEAR(others[i], widened[i], test_.k > 768 ? 1e-3 : 1e-4);
+  }
 }
 
 std::string name_of_case(const testing::TestParamInfo<TileCase>& test) {

@@ -59,7 +59,7 @@ class WeightGradientKernel : public Kernel {
                   .in = dy_type_.dtype,
                   .out = DType::f32,
                   .accumulate = present(key.reads[2])},
-                 layout_),
+                 layout_, true),
         left_(layout_.take(product_.most_part_rows() * product_.copied_row_stride() * size_of(dy_type_.dtype))) {}
 
   std::int64_t tasks() const override { return product_.tasks(); }

@@ -212,20 +212,31 @@ bool matmul_has_bf16() { return library_has(dnnl_cpu_isa_avx512_core_bf16); }
 
 Isa matmul_tile_isa() {
   static const Isa isa = [] {
-    if (tiles_given() == "off" || library_has(dnnl_cpu_isa_avx512_core_amx)) return Isa::baseline;
+    if (tiles_given() == "off") return Isa::baseline;
     if (has_avx512()) return Isa::avx512;
     return library_has(dnnl_cpu_isa_avx2) ? Isa::avx2 : Isa::baseline;
   }();
   return isa;
 }
 
+bool matmul_has(Bf16Product how) {
+  switch (how) {
+    case Bf16Product::pairs: return matmul_has_bf16();
+    case Bf16Product::widened: return true;
+    case Bf16Product::amx: return library_has(dnnl_cpu_isa_avx512_core_amx);  // it asks the kernel
+  }
+  return false;
+}
+
 Bf16Product matmul_bf16_product() {
   static const Bf16Product product = [] {
-    if (!matmul_has_bf16()) return Bf16Product::widened;
-    if (tiles_given() == "pairs") return Bf16Product::pairs;
+    using enum Bf16Product;
+    for (const auto& [name, how] : {std::pair("pairs", pairs), std::pair("widened", widened), std::pair("amx", amx)}) {
+      if (tiles_given() == name && matmul_has(how)) return how;
+    }
+    if (matmul_has(amx)) return amx;
     __builtin_cpu_init();
-    const bool widens = tiles_given() == "widened" || __builtin_cpu_is("intel") != 0;
-    return widens ? Bf16Product::widened : Bf16Product::pairs;
+    return matmul_has(pairs) && __builtin_cpu_is("intel") == 0 ? pairs : widened;
   }();
   return product;
 }
@@ -244,6 +255,7 @@ std::string matmul_numeric_key() {
   if (tiles == Isa::avx2) key += " tiles 6x16";
   if (tiles == Isa::avx512) key += " tiles 8x48 6x64";
   if (tiles != Isa::baseline && matmul_bf16_product() == Bf16Product::widened) key += " widened B";
+  if (tiles != Isa::baseline && matmul_bf16_product() == Bf16Product::amx) key += " amx 32x32";
   key += " panels";
   for (const std::int64_t rows : {1, 1024, 4096}) key += fmt::format(" {}", matmul_panel_rows(rows));
   return key;

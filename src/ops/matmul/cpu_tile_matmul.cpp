@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "ops/matmul/pack.h"
@@ -11,36 +12,62 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t unit_bytes = 4;
-constexpr std::int64_t line_floats = 16;  // of the cache
+constexpr std::int64_t line_units = 16;  // of the cache
 
+// More rows share one packing of B, fewer make more tasks.
+constexpr std::int64_t usual_part_rows = 512;
+constexpr std::int64_t fewest_tasks = 8;
+constexpr std::int64_t least_part_columns = 192;
+constexpr std::int64_t most_part_columns = 1536;
 // What registers and caches have room for.
 struct Tiling {
   std::int64_t rows;  // of a tile
   std::int64_t columns;
+  std::int64_t panel_columns;     // of B packed, one or two panels a tile
+  std::int64_t steps;             // that tiles take at once
   std::int64_t most_chunk_steps;  // of a strip of A, in the first-level cache; a block of attention is a single chunk
   std::int64_t block_bytes;       // of B packed, beside that strip in the second-level cache
+  std::int64_t most_part_rows;
 };
 
-// Second-level caches have 512 KiB and more with AVX2, but on Intel's before 2019, and 1 MiB and more with AVX-512.
-Tiling tiling_for(std::int64_t columns) {
+constexpr Tiling amx_tiling = {.rows = 32,
+                               .columns = 32,
+                               .panel_columns = 16,
+                               .steps = 16,
+                               .most_chunk_steps = 384,
+                               .block_bytes = 768 * kib,
+                               .most_part_rows = 1024};
+
+// Second-level caches have 512 KiB and more with AVX2, but on Intel's before 2019, 1 MiB and more with AVX-512, and
+// 2 MiB with AMX.
+Tiling tiling_for(std::int64_t columns, Bf16Product how) {
+  if (how == Bf16Product::amx) return amx_tiling;
   if (matmul_tile_isa() == Isa::avx2) {
-    return {.rows = 6, .columns = 16, .most_chunk_steps = 384, .block_bytes = 320 * kib};
+    return {.rows = 6,
+            .columns = 16,
+            .panel_columns = 16,
+            .steps = 1,
+            .most_chunk_steps = 384,
+            .block_bytes = 320 * kib,
+            .most_part_rows = usual_part_rows};
   }
   const bool wide = columns % 64 == 0 && columns % 48 != 0;
-  return {.rows = wide ? 6 : 8, .columns = wide ? 64 : 48, .most_chunk_steps = 768, .block_bytes = 640 * kib};
+  return {.rows = wide ? 6 : 8,
+          .columns = wide ? 64 : 48,
+          .panel_columns = wide ? 64 : 48,
+          .steps = 1,
+          .most_chunk_steps = 768,
+          .block_bytes = 640 * kib,
+          .most_part_rows = usual_part_rows};
 }
 
-RegisterTileKernel kernel_for(DType unit, DType out, std::int64_t panel_columns, std::int64_t rows) {
+RegisterTileKernel kernel_for(Bf16Product how, DType unit, DType out, std::int64_t panel_columns, std::int64_t rows) {
+  if (how == Bf16Product::amx) return register_tile_kernel_amx(out);
   if (matmul_tile_isa() == Isa::avx512) return register_tile_kernel_avx512(unit, out, panel_columns, rows);
   SPILLWAY_CHECK(unit == DType::f32 && panel_columns == 16, "{} of {}", panel_columns, name_of(unit));
   return register_tile_kernel_avx2(out, rows);
 }
 
-// More rows share one packing of B, fewer make more tasks.
-constexpr std::int64_t most_part_rows = 512;
-constexpr std::int64_t fewest_tasks = 8;
-constexpr std::int64_t least_part_columns = 192;
-constexpr std::int64_t most_part_columns = 1536;
 // Packing B is not worth it for a few rows.
 constexpr std::int64_t fewest_rows = 16;
 
@@ -61,29 +88,34 @@ bool TileMatmul::serves(const MatmulShape& shape) {
   return whole_units && types && shape.m >= fewest_rows && matmul_tile_isa() != Isa::baseline;
 }
 
-TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, Bf16Product how)
+TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, bool copies_a, Bf16Product how)
     : shape_(shape),
-      unit_(how == Bf16Product::widened ? DType::f32 : shape.in),
+      how_(shape.in == DType::bf16 ? how : Bf16Product::widened),
+      unit_(how_ == Bf16Product::widened ? DType::f32 : DType::bf16),
       steps_(shape.k * size_of(unit_) / unit_bytes) {
-  const Tiling tiling = tiling_for(shape.n);
-  panel_columns_ = tiling.columns;
+  const Tiling tiling = tiling_for(shape.n, how_);
+  tile_columns_ = tiling.columns;
+  panel_columns_ = tiling.panel_columns;
   tile_rows_ = tiling.rows;
-  row_parts_ = divide_up(shape.m, most_part_rows);
+  tile_steps_ = tiling.steps;
+  row_parts_ = std::clamp(divide_up(fewest_tasks, divide_up(shape.n, least_part_columns)),
+                          divide_up(shape.m, copies_a ? usual_part_rows : tiling.most_part_rows),
+                          divide_up(shape.m, usual_part_rows));
   part_rows_ = even_part(shape.m, row_parts_, tile_rows_);
   row_parts_ = divide_up(shape.m, part_rows_);
   const std::int64_t wanted = std::max(divide_up(shape.n, most_part_columns), divide_up(fewest_tasks, row_parts_));
-  part_columns_ = even_part(shape.n, std::min(wanted, divide_up(shape.n, least_part_columns)), panel_columns_);
+  part_columns_ = even_part(shape.n, std::min(wanted, divide_up(shape.n, least_part_columns)), tile_columns_);
   column_parts_ = divide_up(shape.n, part_columns_);
-  chunk_steps_ = even_part(steps_, divide_up(steps_, tiling.most_chunk_steps), 1);
-  const std::int64_t panels = part_columns_ / panel_columns_;
-  const std::int64_t fit = std::max<std::int64_t>(1, tiling.block_bytes / (chunk_steps_ * panel_columns_ * unit_bytes));
-  block_columns_ = even_part(panels, divide_up(panels, fit), 1) * panel_columns_;
+  chunk_steps_ = even_part(steps_, divide_up(steps_, tiling.most_chunk_steps), tiling.steps);
+  const std::int64_t panels = part_columns_ / tile_columns_;
+  const std::int64_t fit = std::max<std::int64_t>(1, tiling.block_bytes / (chunk_steps_ * tile_columns_ * unit_bytes));
+  block_columns_ = even_part(panels, divide_up(panels, fit), 1) * tile_columns_;
   packed_ = layout.take(block_columns_ * chunk_steps_ * unit_bytes);
   bias_ = layout.take(block_columns_ * size_of(DType::f32));
   if (chunk_steps_ < steps_) sums_ = layout.take(part_rows_ * block_columns_ * size_of(DType::f32));
-  if (!widens()) return;
-  wide_stride_ = round_up(chunk_steps_, line_floats) + line_floats;  // rows a power of two apart would share few sets
-  wide_rows_ = layout.take(tile_rows_ * wide_stride_ * size_of(DType::f32));
+  if (!widens() && !uses_amx()) return;
+  own_stride_ = round_up(chunk_steps_, line_units) + line_units;  // rows a power of two apart would share few sets
+  own_rows_ = layout.take(tile_rows_ * own_stride_ * unit_bytes);
 }
 
 MatmulPart TileMatmul::part(std::int64_t task) const {
@@ -93,6 +125,8 @@ MatmulPart TileMatmul::part(std::int64_t task) const {
 }
 
 void TileMatmul::run(std::int64_t task, const Operands& operands, std::span<std::byte> scratch) const {
+  std::optional<AmxTiles> registers;
+  if (uses_amx()) registers.emplace();
   const MatmulPart part = this->part(task);
   const std::int64_t end = part.column + part.columns;
   for (std::int64_t column = part.column; column < end; column += block_columns_) {
@@ -116,29 +150,32 @@ void TileMatmul::run_block(const MatmulPart& part, const Block& block, const Ope
   if (ends && shape_.has_bias) widen_bias(operands.bias, block.column, block.columns, bias);
   for (std::int64_t row = 0; row < part.rows; row += tile_rows_) {
     const std::int64_t rows = std::min(tile_rows_, part.rows - row);
-    const RegisterTileKernel kernel = kernel_for(unit_, out, panel_columns_, rows);
+    const RegisterTileKernel kernel = kernel_for(how_, unit_, out, tile_columns_, rows);
     const Extent extent = extent_of(operands.triangle, part.row + row, part.row + row + rows, block.steps);
     const Rows a = rows_of(bytes_at(operands.a, row * stride_bytes), stride_bytes, rows, block.steps, scratch);
-    for (std::int64_t at = 0; at < block.columns; at += panel_columns_) {
+    for (std::int64_t at = 0; at < block.columns; at += tile_columns_) {
       const std::int64_t column = block.column + at;
-      if (column >= extent.end_column || column + panel_columns_ <= extent.first_column) continue;
+      if (column >= extent.end_column || column + tile_columns_ <= extent.first_column) continue;
       float* const waiting = sums + row * block_columns_ + at;
       RegisterTile tile{.a = a.units + extent.steps.first,
                         .a_stride = a.stride,
                         .b = packed + at * block.steps.count + extent.steps.first * panel_columns_,
+                        .b_panel = block.steps.count * panel_columns_,
                         .steps = extent.steps.count,
                         .start = begins ? nullptr : waiting,
                         .start_stride = block_columns_,
                         .c = waiting,
                         .c_stride = block_columns_,
-                        .columns = panel_columns_};
+                        .rows = uses_amx() ? tile_rows_ : rows,
+                        .columns = tile_columns_};
       if (ends) {
         const std::int64_t place = (part.row + row) * shape_.n + column;
         if (shape_.has_bias) tile.bias = bias + at;
         if (shape_.accumulate) tile.sum = operands.sum + place;
         tile.c = static_cast<std::byte*>(operands.c) + place * size_of(shape_.out);
         tile.c_stride = shape_.n;
-        tile.columns = std::min(panel_columns_, block.columns - at);
+        tile.rows = rows;
+        tile.columns = std::min(tile_columns_, block.columns - at);
       }
       kernel(tile);
     }
@@ -153,9 +190,10 @@ TileMatmul::Extent TileMatmul::extent_of(Triangle triangle, std::int64_t first_r
   if (triangle != Triangle::a_up_to_row && triangle != Triangle::a_from_row) return extent;
   SPILLWAY_CHECK(steps.count == steps_, "a triangle of A with {} steps", steps_);
   const std::int64_t in_step = unit_bytes / size_of(unit_);
-  if (triangle == Triangle::a_up_to_row) extent.steps.count = std::min(steps_, divide_up(end_row, in_step));
+  if (triangle == Triangle::a_up_to_row)
+    extent.steps.count = std::min(steps_, round_up(divide_up(end_row, in_step), tile_steps_));
   if (triangle == Triangle::a_from_row) {
-    extent.steps.first = std::min(steps_, first_row / in_step);
+    extent.steps.first = std::min(steps_, first_row / in_step / tile_steps_ * tile_steps_);
     extent.steps.count = steps_ - extent.steps.first;
   }
   return extent;
@@ -164,8 +202,8 @@ TileMatmul::Extent TileMatmul::extent_of(Triangle triangle, std::int64_t first_r
 // Panels of [step][column]; columns that do not exist are zero.
 void TileMatmul::pack_block(const void* b, const Block& block, std::uint32_t* to) const {
   const std::int64_t steps = block.steps.count;
-  if (const std::int64_t last = block.columns % panel_columns_; last > 0) {
-    std::memset(to + (block.columns - last) * steps, 0, static_cast<std::size_t>(panel_columns_ * steps * unit_bytes));
+  if (const std::int64_t last = block.columns % tile_columns_; last > 0) {
+    std::memset(to + (block.columns - last) * steps, 0, static_cast<std::size_t>(tile_columns_ * steps * unit_bytes));
   }
   if (!shape_.transposed_b) {
     pack_rows(b, block, to);
@@ -205,18 +243,28 @@ void TileMatmul::pack_columns(const void* b, const Block& block, std::int64_t co
 
 TileMatmul::Rows TileMatmul::rows_of(const std::byte* a, std::int64_t stride_bytes, std::int64_t rows,
                                      const Steps& steps, std::span<std::byte> scratch) const {
-  if (!widens()) return {reinterpret_cast<const std::uint32_t*>(a) + steps.first, stride_bytes / unit_bytes};
-  auto* const wide = scratch_part<float>(scratch, wide_rows_);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const auto* const row = reinterpret_cast<const bf16_t*>(a + r * stride_bytes);
-    pack_kernels().widen(row + steps.first, steps.count, wide + r * wide_stride_);
+  const bool lacks_rows = uses_amx() && rows < tile_rows_;
+  if (!widens() && !lacks_rows) {
+    return {reinterpret_cast<const std::uint32_t*>(a) + steps.first, stride_bytes / unit_bytes};
   }
-  return {reinterpret_cast<const std::uint32_t*>(wide), wide_stride_};
+  auto* const own = scratch_part<std::uint32_t>(scratch, own_rows_);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::uint32_t* const to = own + r * own_stride_;
+    const std::byte* const row = a + r * stride_bytes;
+    if (widens()) {
+      pack_kernels().widen(reinterpret_cast<const bf16_t*>(row) + steps.first, steps.count,
+                           reinterpret_cast<float*>(to));
+    } else {
+      std::memcpy(to, row + steps.first * unit_bytes, static_cast<std::size_t>(steps.count * unit_bytes));
+    }
+  }
+  if (lacks_rows) std::fill(own + rows * own_stride_, own + tile_rows_ * own_stride_, 0U);
+  return {own, own_stride_};
 }
 
 void TileMatmul::widen_bias(const void* bias, std::int64_t column, std::int64_t columns, float* to) const {
   const std::byte* const from = bytes_at(bias, column * size_of(shape_.bias));
-  std::memset(to, 0, static_cast<std::size_t>(round_up(columns, panel_columns_)) * sizeof(float));
+  std::memset(to, 0, static_cast<std::size_t>(round_up(columns, tile_columns_)) * sizeof(float));
   if (shape_.bias == DType::bf16) {
     pack_kernels().widen(reinterpret_cast<const bf16_t*>(from), columns, to);
   } else {

@@ -6,11 +6,12 @@
 namespace spillway::SPILLWAY_TARGET {
 namespace {
 
-SPILLWAY_INLINE u32x16 widened(const std::uint16_t* from) {
+SPILLWAY_INLINE u32x16 halves(const std::uint16_t* from) {
   u16x16 half;
   std::memcpy(&half, from, sizeof half);
-  return __builtin_convertvector(half, u32x16) << 16;
+  return extended(half);
 }
+SPILLWAY_INLINE u32x16 widened(const std::uint16_t* from) { return halves(from) << 16; }
 
 // Four rounds of interleaving rows i and i + 8 transpose a block of 16 x 16.
 template <typename V>
@@ -22,15 +23,56 @@ SPILLWAY_INLINE void interleave_round(const V (&in)[16], V (&out)[16]) {
   }
 }
 
+[[maybe_unused]] SPILLWAY_INLINE void transpose_in_registers(u16x16 (&a)[16]) {
+  u16x16 b[16];
+  interleave_round(a, b);
+  interleave_round(b, a);
+  interleave_round(a, b);
+  interleave_round(b, a);
+}
+
+// Units, then pairs of them change places within 128 bits, then these: shuffles that need no register of indices.
+[[maybe_unused]] SPILLWAY_INLINE void transpose_in_registers(u32x16 (&a)[16]) {
+  u32x16 b[16];
+  for (int i = 0; i < 16; i += 2) {
+    b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+    b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    for (int k = 0; k < 2; ++k) {
+      a[i + 2 * k] =
+          __builtin_shufflevector(b[i + k], b[i + k + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+      a[i + 2 * k + 1] =
+          __builtin_shufflevector(b[i + k], b[i + k + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    }
+  }
+  const auto even = [](u32x16 x, u32x16 y) {
+    return __builtin_shufflevector(x, y, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+  };
+  const auto odd = [](u32x16 x, u32x16 y) {
+    return __builtin_shufflevector(x, y, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  };
+  for (int i = 0; i < 16; i += 8) {
+    for (int k = 0; k < 4; ++k) {
+      b[i + k] = even(a[i + k], a[i + k + 4]);
+      b[i + k + 4] = odd(a[i + k], a[i + k + 4]);
+    }
+  }
+  for (int k = 0; k < 8; ++k) {
+    a[k] = even(b[k], b[k + 8]);
+    a[k + 8] = odd(b[k], b[k + 8]);
+  }
+}
+
 // Elements of From, made T on the way.
 template <typename V>
 struct Block16 {
-  static constexpr std::int64_t size = 16;
+  static constexpr std::int64_t rows = 16;
+  static constexpr std::int64_t cols = 16;
 
   template <typename From, typename T>
   SPILLWAY_INLINE static void transpose(const From* from, std::int64_t from_stride, T* to, std::int64_t to_stride) {
     V a[16];
-    V b[16];
     for (int i = 0; i < 16; ++i) {
       if constexpr (sizeof(From) == sizeof(T)) {
         std::memcpy(&a[i], from + i * from_stride, sizeof(V));
@@ -38,10 +80,7 @@ struct Block16 {
         a[i] = widened(from + i * from_stride);
       }
     }
-    interleave_round(a, b);
-    interleave_round(b, a);
-    interleave_round(a, b);
-    interleave_round(b, a);
+    transpose_in_registers(a);
     for (int i = 0; i < 16; ++i) std::memcpy(to + i * to_stride, &a[i], sizeof(V));
   }
 };
@@ -50,7 +89,8 @@ struct Block16 {
 
 // Of units in registers of 256 bits, sixteen of which do not hold a block of 16 x 16.
 struct Block8 {
-  static constexpr std::int64_t size = 8;
+  static constexpr std::int64_t rows = 8;
+  static constexpr std::int64_t cols = 8;
   using V = std::uint32_t __attribute__((vector_size(32)));
   using Half = std::uint16_t __attribute__((vector_size(16)));
 
@@ -91,25 +131,49 @@ struct Block8 {
 };
 
 using UnitBlock = Block8;
+using HalfBlock = Block16<u16x16>;
 // Rows are read in parts of a block, too short for the processor to foresee the next.
 constexpr std::int64_t rows_ahead = 4;
+#elif defined(__AVX512F__)
+
+// Of 16-bit elements: pairs of rows are units, whose shuffles are a third as long as those of their halves.
+struct PairBlock {
+  static constexpr std::int64_t rows = 32;
+  static constexpr std::int64_t cols = 16;
+
+  SPILLWAY_INLINE static void transpose(const std::uint16_t* from, std::int64_t from_stride, std::uint16_t* to,
+                                        std::int64_t to_stride) {
+    u32x16 a[16];
+    for (int i = 0; i < 16; ++i) {
+      a[i] = halves(from + 2 * i * from_stride) | widened(from + (2 * i + 1) * from_stride);
+    }
+    transpose_in_registers(a);
+    for (int i = 0; i < 16; ++i) std::memcpy(to + i * to_stride, &a[i], sizeof a[i]);
+  }
+};
+
+using UnitBlock = Block16<u32x16>;
+using HalfBlock = PairBlock;
+constexpr std::int64_t rows_ahead = 0;  // cost time on an Intel with AMX
 #else
 using UnitBlock = Block16<u32x16>;
+using HalfBlock = Block16<u16x16>;
 constexpr std::int64_t rows_ahead = 0;  // not asked for; the gain was not measured here
 #endif
 
 template <typename Block, typename From, typename T>
 void transpose(const From* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols, T* to,
                std::int64_t to_stride) {
-  constexpr std::int64_t size = Block::size;
-  const std::int64_t whole_rows = rows / size * size;
-  const std::int64_t whole_cols = cols / size * size;
-  // Down a whole cache line of columns before the next, so that lines written are complete while they are near.
+  const std::int64_t whole_rows = rows / Block::rows * Block::rows;
+  const std::int64_t whole_cols = cols / Block::cols * Block::cols;
+  // A block that writes whole cache lines goes along rows as they lie in memory. Otherwise down a line of columns
+  // before the next, so that lines written are complete while they are near.
   constexpr std::int64_t line = 64 / sizeof(T);
-  for (std::int64_t first = 0; first < whole_cols; first += line) {
-    const std::int64_t end = first + line < whole_cols ? first + line : whole_cols;
-    for (std::int64_t r = 0; r < whole_rows; r += size) {
-      for (std::int64_t c = first; c < end; c += size) {
+  const std::int64_t width = Block::rows == line ? whole_cols : line;
+  for (std::int64_t first = 0; first < whole_cols; first += width) {
+    const std::int64_t end = first + width < whole_cols ? first + width : whole_cols;
+    for (std::int64_t r = 0; r < whole_rows; r += Block::rows) {
+      for (std::int64_t c = first; c < end; c += Block::cols) {
         Block::transpose(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
       }
     }
@@ -131,10 +195,30 @@ SPILLWAY_INLINE u32x16 units(const std::uint32_t* from) {
   return out;
 }
 
+// Whole panels of sixteen columns.
+void pairs_in_lines(const std::uint16_t* from, std::int64_t from_stride, std::int64_t pairs, std::int64_t cols,
+                    std::uint32_t* to) {
+  for (std::int64_t r = 0; r < pairs; ++r) {
+    const std::uint16_t* const low = from + 2 * r * from_stride;
+    const std::uint16_t* const high = low + from_stride;
+    std::uint32_t* row = to + r * lanes;
+    for (std::int64_t c = 0; c < cols; c += lanes, row += pairs * lanes) {
+      const u32x16 both = widened(high + c) | halves(low + c);
+      std::memcpy(row, &both, sizeof both);
+    }
+  }
+}
+
 // For each row of the panels a pair of rows of 16-bit elements, or one row, of units or widened.
 template <bool pairs, typename T>
 void rows_in_panels(const T* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols, std::int64_t panel,
                     std::uint32_t* to) {
+  if constexpr (pairs) {
+    if (panel == lanes && cols % lanes == 0) {
+      pairs_in_lines(from, from_stride, rows, cols, to);
+      return;
+    }
+  }
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* const low = from + (pairs ? 2 * r : r) * from_stride;
     const T* const high = pairs ? low + from_stride : low;
@@ -145,7 +229,7 @@ void rows_in_panels(const T* from, std::int64_t from_stride, std::int64_t rows, 
       for (; i + lanes <= end; i += lanes) {
         if (!pairs && rows_ahead > 0 && r + rows_ahead < rows) __builtin_prefetch(high + i + rows_ahead * from_stride);
         u32x16 both = units(high + i);
-        if constexpr (pairs) both |= units(low + i) >> 16;
+        if constexpr (pairs) both |= halves(low + i);
         std::memcpy(row + (i - c), &both, sizeof both);
       }
       for (; i < end; ++i) row[i - c] = (pairs ? std::uint32_t{low[i]} : 0U) | unit(high[i]);
@@ -174,7 +258,7 @@ void add_row(const float* addend, std::int64_t count, float* row) {
 }  // namespace
 
 PackKernels pack_kernels_of_target() {
-  return {&transpose<Block16<u16x16>, std::uint16_t, std::uint16_t>,
+  return {&transpose<HalfBlock, std::uint16_t, std::uint16_t>,
           &transpose<UnitBlock, std::uint32_t, std::uint32_t>,
           &transpose<UnitBlock, std::uint16_t, std::uint32_t>,
           &rows_in_panels<true, std::uint16_t>,

@@ -68,15 +68,17 @@ void cap_matmul_isa(Isa isa);
 bool matmul_has_bf16();
 
 // The target whose register tiles (tile_matmul.h) take the products: AVX2 or AVX-512 where it is what multiplies.
-// baseline: all go to the library, as on processors with AMX and with SPILLWAY_TILES=off in the environment.
+// baseline: all go to the library, as with SPILLWAY_TILES=off in the environment.
 Isa matmul_tile_isa();
 
-// How those multiply bf16: pairs by vdpbf16ps, or each number widened to f32, by multiply-add.
-enum class Bf16Product : std::uint8_t { pairs, widened };
+// How those multiply bf16: pairs by vdpbf16ps, each number widened to f32, by multiply-add, or by AMX.
+enum class Bf16Product : std::uint8_t { pairs, widened, amx };
 
-// Widened where there is no AVX512_BF16, and on Intel's processors, where a multiply-add of f32 has twice the rate of
-// vdpbf16ps; on AMD's it has half. SPILLWAY_TILES=pairs or widened in the environment says otherwise.
+// AMX where processor and kernel have it. Otherwise widened where there is no AVX512_BF16, and on Intel's processors,
+// where a multiply-add of f32 has twice the rate of vdpbf16ps; on AMD's it has half. SPILLWAY_TILES=pairs, widened or
+// amx in the environment says otherwise, where the processor has it.
 Bf16Product matmul_bf16_product();
+bool matmul_has(Bf16Product how);
 
 // What the bits of products depend on: library version, instruction set, implementations, panel sizes.
 std::string matmul_numeric_key();

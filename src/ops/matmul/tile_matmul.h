@@ -1,9 +1,10 @@
-// Products C = A·B (+ bias) (+ sum) by kernels of our own, for processors with AVX2 or AVX-512 and without AMX, where
-// they are faster than the library's.
+// Products C = A·B (+ bias) (+ sum) by kernels of our own, for processors with AVX2, AVX-512 or AMX, where they are
+// faster than the library's.
 //
-// C is computed in tiles held in registers, 8 x 48 or 6 x 64 elements with AVX-512, 6 x 16 with AVX2: an element is the
-// sum of its products in the order of k (or of pairs of them, Bf16Product::pairs), whatever the tile, task or thread,
-// then the bias, then the sum.
+// C is computed in tiles held in registers, 8 x 48 or 6 x 64 elements with AVX-512, 6 x 16 with AVX2, 32 x 32 with AMX:
+// an element is the sum of its products in the order of k (or of pairs of them, Bf16Product::pairs, or of 32, where
+// even ones and odd ones are added up first, Bf16Product::amx), whatever the tile, task or thread, then the bias, then
+// the sum.
 // B is packed in panels as wide as a tile, a block of panels at a time that stays in the second-level cache; A is read
 // where it lies. Where bf16 is widened, packing widens B, and A is widened a tile's rows at a time. A long k is taken
 // in chunks whose sums wait in scratch, so that a strip of A stays in the first-level cache; this changes no bit. (The
@@ -41,8 +42,10 @@ class TileMatmul {
   // Whether this processor and shape are served. Depends on nothing else.
   static bool serves(const MatmulShape& shape);
 
-  // Books its scratch in `layout`.
-  TileMatmul(const MatmulShape& shape, ScratchLayout& layout, Bf16Product how = matmul_bf16_product());
+  // Books its scratch in `layout`. `copies_a`: the caller copies rows of A for each part, which a grid of many columns
+  // makes dear.
+  TileMatmul(const MatmulShape& shape, ScratchLayout& layout, bool copies_a = false,
+             Bf16Product how = matmul_bf16_product());
 
   // The grid depends on the shape alone.
   std::int64_t tasks() const { return row_parts_ * column_parts_; }
@@ -83,18 +86,22 @@ class TileMatmul {
     const std::uint32_t* units;
     std::int64_t stride;  // in units
   };
-  // What tiles read of these rows and steps: themselves, or widened.
+  // What tiles read of these rows and steps: themselves, widened, or copied with zeros where rows are missing.
   Rows rows_of(const std::byte* a, std::int64_t stride_bytes, std::int64_t rows, const Steps& steps,
                std::span<std::byte> scratch) const;
   void widen_bias(const void* bias, std::int64_t column, std::int64_t columns, float* to) const;
 
   bool widens() const { return unit_ != shape_.in; }
+  bool uses_amx() const { return how_ == Bf16Product::amx; }
 
   MatmulShape shape_;
-  DType unit_;                      // of what tiles multiply
-  std::int64_t steps_ = 0;          // 32-bit units of a row of A: one f32 or two bf16
-  std::int64_t panel_columns_ = 0;  // of a tile
+  Bf16Product how_;         // widened for f32
+  DType unit_;              // of what tiles multiply
+  std::int64_t steps_ = 0;  // 32-bit units of a row of A: one f32 or two bf16
+  std::int64_t tile_columns_ = 0;
+  std::int64_t panel_columns_ = 0;  // of B packed, one or two panels a tile
   std::int64_t tile_rows_ = 0;
+  std::int64_t tile_steps_ = 0;
   std::int64_t chunk_steps_ = 0;  // of B packed at a time
   std::int64_t block_columns_ = 0;
   std::int64_t row_parts_ = 0;
@@ -103,9 +110,9 @@ class TileMatmul {
   std::int64_t part_columns_ = 0;
   std::int64_t packed_ = 0;
   std::int64_t bias_ = 0;
-  std::int64_t sums_ = 0;       // of a part's rows and a block's columns, where there are several chunks
-  std::int64_t wide_rows_ = 0;  // of A, wide_stride_ apart; only where it is widened
-  std::int64_t wide_stride_ = 0;
+  std::int64_t sums_ = 0;      // of a part's rows and a block's columns, where there are several chunks
+  std::int64_t own_rows_ = 0;  // of A, own_stride_ units apart; only where it is widened or may lack rows
+  std::int64_t own_stride_ = 0;
 };
 
 }  // namespace spillway
