@@ -11,7 +11,7 @@
 namespace spillway::bench {
 
 // A loop of the best instruction the processor has, operands in registers, FLOP/s on `threads` threads: in f32
-// multiply-add, in bf16 that, vdpbf16ps or AMX's, whichever is fastest.
+// multiply-add, in bf16 AMX's where products may use it, otherwise vdpbf16ps or multiply-add, whichever is faster.
 double matrix_rate_bf16(int threads);
 double matrix_rate_f32(int threads);
 

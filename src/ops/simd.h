@@ -125,8 +125,6 @@ SPILLWAY_INLINE f32x16 sqrt(f32x16 value) {
   return out;
 }
 SPILLWAY_INLINE f32x16 max(f32x16 a, f32x16 b) { return choose(where_negative(a - b), b, a); }
-SPILLWAY_INLINE f32x16 min(f32x16 a, f32x16 b) { return choose(where_negative(a - b), a, b); }
-SPILLWAY_INLINE f32x16 abs(f32x16 value) { return from_bits(bits(value) & 0x7fffffffU); }
 
 // The lanes added in a fixed tree: halves onto each other.
 SPILLWAY_INLINE float sum(f32x16 value) {

@@ -256,6 +256,8 @@ TEST(Linear, TheNumericKeyNamesTheLibraryAndTheImplementation) {
   EXPECT_TRUE(key.starts_with("onednn ")) << key;
   EXPECT_NE(key.find(best_isa() == Isa::avx512 ? "brg:" : "gemm:jit"), std::string::npos) << key;
   EXPECT_EQ(key, matmul_numeric_key());
+  const bool amx = matmul_tile_isa() != Isa::baseline && matmul_bf16_product() == Bf16Product::amx;
+  EXPECT_EQ(key.find("amx 32x32") != std::string::npos, amx) << key;
 }
 
 // In a process of its own, since the cap must come before the first product.

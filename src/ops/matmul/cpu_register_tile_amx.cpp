@@ -4,7 +4,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/error.h"
 #include "ops/matmul/register_tile.h"
 
 namespace spillway {

@@ -22,8 +22,8 @@ struct RegisterTile {
   const float* sum = nullptr;   // rows c_stride apart, or null
   void* c = nullptr;
   std::int64_t c_stride = 0;
-  std::int64_t rows = 0;     // that exist
-  std::int64_t columns = 0;  // that exist, at most panel_columns
+  std::int64_t rows = 0;     // that exist; a vector kernel is made for its rows
+  std::int64_t columns = 0;  // that exist, at most those of the panel or panels
 };
 
 using RegisterTileKernel = void (*)(const RegisterTile& tile);

@@ -5,10 +5,11 @@
 // an element is the sum of its products in the order of k (or of pairs of them, Bf16Product::pairs, or of 32, where
 // even ones and odd ones are added up first, Bf16Product::amx), whatever the tile, task or thread, then the bias, then
 // the sum.
-// B is packed in panels as wide as a tile, a block of panels at a time that stays in the second-level cache; A is read
-// where it lies. Where bf16 is widened, packing widens B, and A is widened a tile's rows at a time. A long k is taken
-// in chunks whose sums wait in scratch, so that a strip of A stays in the first-level cache; this changes no bit. (The
-// layering is that of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008.)
+// B is packed in panels as wide as a tile (half a tile with AMX), a block of panels at a time that stays in the
+// second-level cache; A is read where it lies. Where bf16 is widened, packing widens B, and A is widened a tile's rows
+// at a time. A long k is taken in chunks whose sums wait in scratch, so that a strip of A stays in the first-level
+// cache; this changes no bit. (The layering is that of Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication", 2008.)
 #pragma once
 
 #include <cstdint>
