@@ -17,16 +17,23 @@
 namespace spillway::bench {
 namespace {
 
+[[noreturn]] void throw_gone() {
+  throw DeviceError(
+      "a run that takes turns is gone; if the system killed it for want of memory, give fewer settings: the runs of "
+      "all "
+      "of them are there at once");
+}
+
 // Less than a pipe writes at once.
 template <typename T>
 void send(int to, const T& value) {
-  if (write(to, &value, sizeof value) != sizeof value) throw DeviceError("a run that takes turns is gone");
+  if (write(to, &value, sizeof value) != sizeof value) throw_gone();
 }
 
 template <typename T>
 T receive(int from) {
   T value;
-  if (read(from, &value, sizeof value) != sizeof value) throw DeviceError("a run that takes turns is gone");
+  if (read(from, &value, sizeof value) != sizeof value) throw_gone();
   return value;
 }
 
