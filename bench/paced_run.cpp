@@ -19,9 +19,8 @@ namespace {
 
 [[noreturn]] void throw_gone() {
   throw DeviceError(
-      "a run that takes turns is gone; if the system killed it for want of memory, give fewer settings: the runs of "
-      "all "
-      "of them are there at once");
+      "a run that takes turns is gone; if the system killed it for want of memory, give fewer settings: their runs are "
+      "all there at once");
 }
 
 // Less than a pipe writes at once.

@@ -1,6 +1,6 @@
 // Arithmetic of the kernels. Contraction is off in device code as on the host (--fmad=false), division and square root
-// are rounded correctly, and subnormals are kept, so that roundings and
-// conversions have the bits of ops/simd.h; what has exp in it agrees within rounding.
+// are rounded correctly, and subnormals are kept, so that roundings and conversions have the bits of ops/simd.h; what
+// has exp in it agrees within rounding.
 #pragma once
 
 #include <cstdint>

@@ -136,7 +136,7 @@ using HalfBlock = Block16<u16x16>;
 constexpr std::int64_t rows_ahead = 4;
 #elif defined(__AVX512F__)
 
-// Of 16-bit elements: pairs of rows are units, whose shuffles are a third as long as those of their halves.
+// Of 16-bit elements: pairs of rows are units, for which half as many shuffles do.
 struct PairBlock {
   static constexpr std::int64_t rows = 32;
   static constexpr std::int64_t cols = 16;
