@@ -21,7 +21,7 @@ class Search {
     if (limits_.before) {
       const std::optional<WorkScore> before = try_one(*limits_.before);
       if (before->fits && is_good_enough(*before)) return finish();
-      if (before->fits && !limits_.policy) try_pins(*limits_.before);
+      if (before->fits && !limits_.policy) best_kept(*limits_.before);
     }
     const WorkChoice first{limits_.order.value_or(WorkOrder::by_layer), limits_.recompute.value_or(Recompute{}),
                            limits_.policy.value_or(Policy::automatic), limits_.deferred_layers.value_or(0)};
@@ -39,12 +39,11 @@ class Search {
         try_kinds(choice);
       }
     }
-    if (!limits_.policy) {
-      try_policies(chosen_.choice);
-      try_pins(chosen_.choice);
-    }
-    if (!limits_.deferred_layers) try_deferrals(chosen_.choice);
-    if (!limits_.policy && chosen_.choice.deferred_layers > 0) try_pins(chosen_.choice);
+    if (!limits_.policy) try_policies(chosen_.choice);
+    improve(chosen_.choice);
+    WorkChoice plain = first;
+    plain.order = chosen_.choice.order;
+    improve(plain);
     if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
     return finish();
   }
@@ -106,20 +105,68 @@ class Search {
     try_one(choice);
   }
 
-  void try_deferrals(WorkChoice choice) {
-    for (const std::int32_t quarters : {1, 2, 3, 4}) {
-      choice.deferred_layers = layers() * quarters / 4;
-      if (choice.deferred_layers > 0) try_one(choice);
+  // What is kept, what waits for the next forward and what is recomputed: one of them at a time, until none is faster
+  // otherwise. They share memory and disk, so what is best of one depends on the others.
+  void improve(WorkChoice choice) {
+    for (WorkChoice before = choice;; before = choice) {
+      if (!limits_.policy) choice = best_kept(choice);
+      if (!limits_.deferred_layers) choice = climb(choice, deferrals_of(choice));
+      if (choice == before && !limits_.recompute) choice = climb(choice, recomputed_of(choice));
+      if (choice == before) return;
     }
   }
 
-  // Of our own rule, also where another one's first plan was better.
-  void try_pins(WorkChoice choice) {
-    choice.policy = Policy::automatic;
-    for (const double share : {0.2, 0.35, 0.5, 0.65}) {
-      choice.pinned = share;
-      try_one(choice);
+  // Of our own rule, also where another one's plan was better.
+  WorkChoice best_kept(const WorkChoice& choice) {
+    WorkChoice best = choice;
+    WorkChoice other = choice;
+    other.policy = Policy::automatic;
+    for (const double share : {0.0, 0.2, 0.35, 0.5, 0.65}) {
+      other.pinned = share;
+      best = better_of(best, other);
     }
+    return best;
+  }
+
+  // Up from where the choice is in a row of choices, and down, until one is slower than the one before.
+  WorkChoice climb(const WorkChoice& choice, const std::vector<WorkChoice>& row) {
+    const auto at = std::find(row.begin(), row.end(), choice);
+    if (at == row.end()) return choice;
+    WorkChoice best = choice;
+    for (auto up = std::next(at); up != row.end() && (best = better_of(best, *up)) == *up; ++up) continue;
+    for (auto down = at; down != row.begin() && (best = better_of(best, *std::prev(down))) == *std::prev(down);
+         --down) {
+    }
+    return best;
+  }
+
+  WorkChoice better_of(const WorkChoice& now, const WorkChoice& other) {
+    const std::optional<WorkScore> score_of_now = try_one(now);
+    const std::optional<WorkScore> score_of_other = try_one(other);
+    return score_of_now && score_of_other && is_better(*score_of_other, *score_of_now) ? other : now;
+  }
+
+  std::vector<WorkChoice> deferrals_of(WorkChoice choice) const {
+    std::vector<WorkChoice> row;
+    for (const std::int32_t eighths : {0, 1, 2, 4, 6, 8}) {
+      choice.deferred_layers = layers() * eighths / 8;
+      row.push_back(choice);
+    }
+    return row;
+  }
+
+  // In the order of what they save.
+  std::vector<WorkChoice> recomputed_of(WorkChoice choice) const {
+    choice.recompute = {};
+    std::vector<WorkChoice> row{choice};
+    for (const RecomputeKind kind : {RecomputeKind::cheap, RecomputeKind::attention, RecomputeKind::block}) {
+      for (const std::int32_t part : {4, 2, 1}) {
+        if (layers() < part) continue;
+        choice.recompute = {kind, layers() / part};
+        row.push_back(choice);
+      }
+    }
+    return row;
   }
 
   std::int32_t layers() const { return static_cast<std::int32_t>(limits_.layers); }
