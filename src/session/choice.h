@@ -14,7 +14,7 @@
 
 namespace spillway {
 
-// A choice must be faster by this share of a step than the one before it, which moves, computes or keeps less.
+// A choice must be faster by this share of a step than the one that is held so far.
 inline constexpr double least_gain = 0.002;
 
 struct WorkChoice {

@@ -15,7 +15,7 @@ constexpr double negligible_stall = 0.01;
 class Search {
  public:
   Search(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score)
-      : limits_(limits), score_(score) {}
+      : limits_(limits), score_(score), most_ops_(limits.most_ops) {}
 
   WorkChosen run() {
     if (limits_.before) {
@@ -40,10 +40,10 @@ class Search {
       }
     }
     if (!limits_.policy) try_policies(chosen_.choice);
-    improve(chosen_.choice);
     WorkChoice plain = first;
     plain.order = chosen_.choice.order;
-    improve(plain);
+    improve(chosen_.choice, 0.5);
+    improve(plain, 0.75);
     if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
     return finish();
   }
@@ -106,14 +106,17 @@ class Search {
   }
 
   // What is kept, what waits for the next forward and what is recomputed: one of them at a time, until none is faster
-  // otherwise. They share memory and disk, so what is best of one depends on the others.
-  void improve(WorkChoice choice) {
+  // otherwise. They share memory and disk, so what is best of one depends on the others. Ends when this share of the
+  // work of choosing is used up, so that some is left for what is tried after it.
+  void improve(WorkChoice choice, double share) {
+    most_ops_ = static_cast<std::int64_t>(share * static_cast<double>(limits_.most_ops));
     for (WorkChoice before = choice;; before = choice) {
       if (!limits_.policy) choice = best_kept(choice);
       if (!limits_.deferred_layers) choice = climb(choice, deferrals_of(choice));
-      if (choice == before && !limits_.recompute) choice = climb(choice, recomputed_of(choice));
-      if (choice == before) return;
+      if (choice == before && !limits_.recompute) choice = best_recomputed(choice);
+      if (choice == before) break;
     }
+    most_ops_ = limits_.most_ops;
   }
 
   // Of our own rule, also where another one's plan was better.
@@ -123,48 +126,68 @@ class Search {
     other.policy = Policy::automatic;
     for (const double share : {0.0, 0.2, 0.35, 0.5, 0.65}) {
       other.pinned = share;
-      best = better_of(best, other);
+      take_better(best, other);
     }
     return best;
   }
 
-  // Up from where the choice is in a row of choices, and down, until one is slower than the one before.
+  WorkChoice best_recomputed(WorkChoice choice) {
+    choice = climb(choice, kinds_of(choice));
+    return choice.recompute.kind == RecomputeKind::none ? choice : climb(choice, parts_of(choice));
+  }
+
+  // Up from where the choice is in a row of choices, and down, until two in turn are not better than the best: one
+  // alone may lie on a step that gains nothing yet.
   WorkChoice climb(const WorkChoice& choice, const std::vector<WorkChoice>& row) {
-    const auto at = std::find(row.begin(), row.end(), choice);
-    if (at == row.end()) return choice;
     WorkChoice best = choice;
-    for (auto up = std::next(at); up != row.end() && (best = better_of(best, *up)) == *up; ++up) continue;
-    for (auto down = at; down != row.begin() && (best = better_of(best, *std::prev(down))) == *std::prev(down);
-         --down) {
+    const auto at = std::find(row.begin(), row.end(), choice);
+    if (at == row.end()) return best;
+    constexpr int patience = 2;
+    int misses = 0;
+    for (auto up = std::next(at); up != row.end() && misses < patience; ++up) {
+      misses = take_better(best, *up) ? 0 : misses + 1;
+    }
+    misses = 0;
+    for (auto down = at; down != row.begin() && misses < patience; --down) {
+      misses = take_better(best, *std::prev(down)) ? 0 : misses + 1;
     }
     return best;
   }
 
-  WorkChoice better_of(const WorkChoice& now, const WorkChoice& other) {
-    const std::optional<WorkScore> score_of_now = try_one(now);
-    const std::optional<WorkScore> score_of_other = try_one(other);
-    return score_of_now && score_of_other && is_better(*score_of_other, *score_of_now) ? other : now;
+  bool take_better(WorkChoice& best, const WorkChoice& other) {
+    const std::optional<WorkScore> score_of_best = try_one(best);
+    const std::optional<WorkScore> score = try_one(other);
+    if (!score || !score_of_best || !is_better(*score, *score_of_best)) return false;
+    best = other;
+    return true;
   }
 
   std::vector<WorkChoice> deferrals_of(WorkChoice choice) const {
     std::vector<WorkChoice> row;
     for (const std::int32_t eighths : {0, 1, 2, 4, 6, 8}) {
       choice.deferred_layers = layers() * eighths / 8;
+      if (row.empty() || !(row.back() == choice)) row.push_back(choice);
+    }
+    return row;
+  }
+
+  std::vector<WorkChoice> kinds_of(WorkChoice choice) const {
+    const std::int32_t recomputed = choice.recompute.layers > 0 ? choice.recompute.layers : layers();
+    choice.recompute = {};
+    std::vector<WorkChoice> row{choice};
+    for (const RecomputeKind kind : {RecomputeKind::cheap, RecomputeKind::attention, RecomputeKind::block}) {
+      choice.recompute = {kind, recomputed};
       row.push_back(choice);
     }
     return row;
   }
 
-  // In the order of what they save.
-  std::vector<WorkChoice> recomputed_of(WorkChoice choice) const {
-    choice.recompute = {};
-    std::vector<WorkChoice> row{choice};
-    for (const RecomputeKind kind : {RecomputeKind::cheap, RecomputeKind::attention, RecomputeKind::block}) {
-      for (const std::int32_t part : {4, 2, 1}) {
-        if (layers() < part) continue;
-        choice.recompute = {kind, layers() / part};
-        row.push_back(choice);
-      }
+  std::vector<WorkChoice> parts_of(WorkChoice choice) const {
+    std::vector<WorkChoice> row;
+    for (const std::int32_t part : {4, 2, 1}) {
+      if (layers() < part) continue;
+      choice.recompute.layers = layers() / part;
+      row.push_back(choice);
     }
     return row;
   }
@@ -176,7 +199,7 @@ class Search {
     const auto known = std::find_if(chosen_.tried.begin(), chosen_.tried.end(),
                                     [&](const WorkTried& tried) { return tried.choice == choice; });
     if (known != chosen_.tried.end()) return known->score;
-    if (planned_ops_ > limits_.most_ops) return std::nullopt;
+    if (planned_ops_ > most_ops_) return std::nullopt;
     const WorkScore score = score_(choice);
     planned_ops_ += score.ops;
     if (chosen_.tried.empty() || is_better(score, chosen_.score)) {
@@ -195,6 +218,7 @@ class Search {
   const WorkLimits& limits_;
   const std::function<WorkScore(const WorkChoice&)>& score_;
   WorkChosen chosen_;
+  std::int64_t most_ops_;  // to be planned by what is tried now
   std::int64_t planned_ops_ = 0;
 };
 

@@ -103,6 +103,15 @@ TEST_F(ChoiceTest, WhatIsBestOfOneThingDependsOnTheOthers) {
   EXPECT_EQ(chosen.choice.pinned, 0.35);
 }
 
+TEST_F(ChoiceTest, DefersMoreUpdatesWhereFewGainNothing) {
+  const auto three_or_more = [](const WorkChoice& choice) {
+    WorkScore score = score_of({}, 1e9);
+    score.seconds = choice.deferred_layers < 3 ? 2 : 1.8;
+    return score;
+  };
+  EXPECT_EQ(choose_work(limits_, three_or_more).choice.deferred_layers, 3);
+}
+
 TEST_F(ChoiceTest, DefersNoUpdatesWhereStepsClipOrEachCommits) {
   TrainOptions options;
   options.deferred_layers = 4;
@@ -203,14 +212,18 @@ TEST_F(ChoiceTest, PoliciesLeaveWorkForOtherChoices) {
   EXPECT_EQ(chosen.choice.recompute.kind, RecomputeKind::cheap);
 }
 
+// The last is tried last, and what is tried before it may use up the work of choosing.
 TEST_F(ChoiceTest, TakesAnyPolicyThatIsFaster) {
-  for (const Policy policy : all_policies) {
-    const WorkChosen chosen = choose_work(limits_, [&](const WorkChoice& choice) {
-      WorkScore score = score_of(choice, 1e9);
-      if (choice.policy == policy) score.seconds /= 2;
-      return score;
-    });
-    EXPECT_EQ(chosen.choice.policy, policy) << name_of(policy);
+  for (const std::int64_t ops : {1'000, 12'000, 17'000, 22'000}) {
+    for (const Policy policy : all_policies) {
+      const WorkChosen chosen = choose_work(limits_, [&](const WorkChoice& choice) {
+        WorkScore score = score_of(choice, 1e9);
+        score.ops = ops;
+        if (choice.policy == policy) score.seconds /= 2;
+        return score;
+      });
+      EXPECT_EQ(chosen.choice.policy, policy) << name_of(policy) << ", " << ops << " ops";
+    }
   }
 }
 
