@@ -13,6 +13,7 @@ namespace {
 
 // Ops planned for choices, all together: a few seconds of one processor.
 constexpr std::int64_t most_ops_for_updates = 400'000;
+constexpr double more_than_any_step = 1e9;  // seconds
 
 UpdateBytes update_bytes(DType dtype, bool packed) {
   const double moments = packed ? 2 : 8;
@@ -29,23 +30,26 @@ double TrainingSetup::estimated_device_updates() const {
   return balanced_device_share(rates, choices.link, update_bytes(choices.dtype, options.moments == "8bit"));
 }
 
+// As choose_work: a share above max_disk_writes_per_day comes after all under it, by what it writes a step.
 void TrainingSetup::choose_updates() {
   if (!planned.has_device() || !planned.fits() || forced_device_updates(options)) return;
   const auto groups = std::ssize(update_groups(*planned.programs.front(), planned.layout, 0));
-  std::int64_t planned_ops = 0;
+  const std::int64_t most_ops = planned_ops_ + most_ops_for_updates;
   std::map<double, double> known;
-  const auto seconds = [&](double share) {
+  const auto cost = [&](double share) {
     if (const auto found = known.find(share); found != known.end()) return found->second;
-    if (planned_ops > most_ops_for_updates) return std::numeric_limits<double>::infinity();
+    if (planned_ops_ > most_ops) return std::numeric_limits<double>::infinity();
     choices.device_updates = share;
     plan_steps();
     const WorkScore now = score();
-    planned_ops += now.ops;
-    return known[share] = now.fits ? now.seconds : std::numeric_limits<double>::infinity();
+    if (!now.fits) return known[share] = std::numeric_limits<double>::infinity();
+    const bool may = now.writes_at_most(options.max_disk_writes_per_day);
+    return known[share] = may ? now.seconds : more_than_any_step + now.writes_per_step();
   };
   const double finest = 1 / static_cast<double>(std::max<std::ptrdiff_t>(groups, 1));
-  choices.device_updates = choose_device_share(estimated_device_updates(), finest, seconds);
+  choices.device_updates = choose_device_share(estimated_device_updates(), finest, cost);
   plan_steps();
+  work.score = score();
 }
 
 void TrainingSetup::say_where_updates_run() {

@@ -19,10 +19,6 @@ void TrainingSetup::choose_way() {
     const std::vector<UpdateWay> asked{options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative};
     if (const std::optional<WorkChosen> chosen = plan_best_of(asked)) {
       take_work(*chosen);
-      if (!may_write_as(asked)) {
-        work.note = fmt::format("clip_mode {} writes more a day than max_disk_writes_per_day; auto would leave it out",
-                                options.clip_mode);
-      }
     } else {
       plan_work(work.choice, after);
     }
@@ -80,9 +76,21 @@ std::optional<WorkChosen> TrainingSetup::plan_best_of(const std::vector<UpdateWa
 void TrainingSetup::take_work(const WorkChosen& chosen) {
   work.choice = chosen.choice;
   work.score = chosen.score;
-  work.note = note_on(work.choice, work.score, work.tried, work_limits());
+}
+
+// On the steps as they are planned at last.
+std::string TrainingSetup::note_on_work() const {
+  const UpdateWay way = steps.usual().way;
+  const bool asked = options.clip_mode != "auto" && options.clip_mode != "after";
+  if (options.max_grad_norm > 0 && asked && way != UpdateWay::after && !may_write_as({way})) {
+    return fmt::format("clip_mode {} writes more a day than max_disk_writes_per_day; auto would leave it out",
+                       options.clip_mode);
+  }
+  std::string note = note_on(work.choice, work.score, work.tried, work_limits());
   const bool compares = work.score.writes_at_most(options.max_disk_writes_per_day);
-  if (compares && !work.note.empty()) work.note += ", updated after backward";
+  const bool other_way = options.max_grad_norm > 0 && way != UpdateWay::after;
+  if (compares && other_way && !note.empty()) note += ", updated after backward";
+  return note;
 }
 
 // Of ways that are planned: none writes more than is allowed.

@@ -116,6 +116,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   planned.min_memory_bytes = min_memory_bytes;
   planned.in_memory_bytes = in_memory_bytes;
   planned.min_device_bytes = min_device_bytes;
+  work.note = note_on_work();
   if (!work.note.empty()) notes.push_back(work.note);
   if (work.tried.size() > 1 && recalled().disk.source == RateSource::predicted)
     notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
@@ -269,7 +270,6 @@ bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
 void TrainingSetup::plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
   steps = record_steps(model, shape, ways, speculated, deferred_weights());
   plan_steps();
-  for (const Program* program : planned.programs) planned_ops_ += static_cast<std::int64_t>(program->ops.size());
 }
 
 PieceSet TrainingSetup::deferred_weights() const {
@@ -289,6 +289,7 @@ void TrainingSetup::plan_steps() {
   const bool of_device = choices.accelerator && options.page_size_bytes == 0;
   planned = plan_programs(std::move(programs), model.state(), choices, kernels, config.model.vocab_size,
                           of_device ? accelerator_page_bytes : options.page_size_bytes, links());
+  for (const Program* program : planned.programs) planned_ops_ += static_cast<std::int64_t>(program->ops.size());
 }
 
 }  // namespace spillway

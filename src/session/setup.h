@@ -71,6 +71,7 @@ class TrainingSetup {
   void choose_way();
   std::optional<WorkChosen> plan_best_of(const std::vector<UpdateWay>& ways);
   void take_work(const WorkChosen& chosen);
+  std::string note_on_work() const;
   bool may_write_as(const std::vector<UpdateWay>& ways) const;
   ClipCosts simulated_clip_costs() const;
   bool plan_ways(const std::vector<UpdateWay>& ways);

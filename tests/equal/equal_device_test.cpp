@@ -147,6 +147,32 @@ TEST_F(OnADevice, TheSameBitsWhereverUpdatesRunDuringBackward) {
   }
 }
 
+// In virtual time, where updates on the device make shorter steps, and more of them a day.
+TEST_F(OnADevice, NoSplitIsTakenThatWritesMoreADayThanIsAllowed) {
+  options_.max_grad_norm = 0;
+  options_.save_steps = -1;
+  options_.deferred_layers = 0;
+  options_.policy = "farthest";
+  options_.machine = scratch_
+                         .file("machine.json", R"({"threads": 2, "memory_bytes": 8000000000,
+    "f32_flops_per_second": 1e11, "memory_bytes_per_second": [3e10, 3e10], "disks": [{"read_bytes_per_second": 3e9,
+    "write_bytes_per_second": 3e9, "mixed_bytes_per_second": 3e9}]})")
+                         .string();
+  TrainOptions options = with_device(0.5);
+  options.memory_bytes = run_plan(options).min_memory_bytes;
+  options.update_rate_cpu = 4e6;
+  options.update_rate_device = 4e8;
+  const auto written_per_day = [&](const std::string& update_on) {
+    options.update_on = update_on;
+    const PlanReport report = run_plan(options, true);
+    return 86400 * static_cast<double>(report.disk_write_bytes_per_step) / report.prediction->step_seconds;
+  };
+  const double on_the_processor = written_per_day("cpu");
+  ASSERT_GT(written_per_day("auto"), 1.05 * on_the_processor);
+  options.max_disk_writes_per_day = static_cast<std::int64_t>(1.01 * on_the_processor);
+  EXPECT_LE(written_per_day("auto"), 1.01 * on_the_processor);
+}
+
 // The split may change where a run goes on.
 TEST_F(OnADevice, ResumesWithAnotherSplit) {
   commit_each_step();
