@@ -28,6 +28,7 @@ void add_prediction(nlohmann::ordered_json& json, const PlanReport& r, double di
   json["step_seconds"] = p.step_seconds;
   json["tokens_per_second"] = static_cast<double>(r.tokens_per_step) / p.step_seconds;
   json["lower_bound_seconds"] = p.lower_bound_seconds;
+  json["share_of_bound"] = p.lower_bound_seconds / p.step_seconds;
   json["compute_seconds"] = p.compute_seconds;
   json["disk_seconds"] = p.disk_seconds;
   if (r.device_memory_bytes > 0) {

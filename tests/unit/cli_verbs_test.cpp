@@ -99,6 +99,7 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
     const auto step = json.at("step_seconds").get<double>();
     EXPECT_NEAR(seconds, step, 1e-6 * step);
     EXPECT_GE(step, json.at("lower_bound_seconds").get<double>() * (1 - 1e-9));
+    EXPECT_NEAR(json.at("share_of_bound").get<double>() * step, json.at("lower_bound_seconds").get<double>(), 1e-9);
     EXPECT_NEAR(json.at("run_seconds").get<double>(), 7 * step, 1e-6 * step);
     std::int64_t peak = 0;
     std::int64_t waste = 0;
