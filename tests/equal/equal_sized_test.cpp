@@ -1,10 +1,14 @@
 // The same bits at the size that bench/ measures: gpt2-124m in pages, pieces and tiles of the usual sizes, with each
-// policy, kind of recomputing and way of clipping somewhere among the runs.
+// policy, kind of recomputing, way of clipping and hostile setting somewhere among the runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "same_bits.h"
@@ -42,15 +46,42 @@ class Sized : public SameBits, public testing::Test {
     return outcome;
   }
 
-  void expect_same_at(double share, const std::string& policy, const std::string& recompute, const std::string& mode) {
+  // A run that updates after backward, in memory; one of its two steps clips.
+  void expect_one_step_to_clip() {
+    options_.max_grad_norm = 1e9;
+    options_.clip_mode = "after";
+    options_.memory_bytes = run_plan(options_).in_memory_bytes;
+    const std::vector<StepRecord> unclipped = run_once(options_).steps;
+    const float first = unclipped.at(0).grad_norm;
+    const float second = unclipped.at(1).grad_norm;
+    options_.max_grad_norm = (first + second) / 2;
+    expected_ = run_once(options_);
+    ASSERT_NE(expected_.steps.at(0).clipped, expected_.steps.at(1).clipped) << first << " and " << second;
+  }
+
+  void make_hostile(TrainOptions& options, std::string_view setting) {
+    if (setting == "requests of 4 KiB, one thread") options.io_request_size_bytes = 4096, options.threads = 1;
+    if (setting == "without io_uring") options.allow_uring = false;
+    if (setting == "a slow disk") options.disk_bytes_per_second = 1'000'000'000;
+    if (setting == "pages that are not huge") options.huge_pages = false;
+    if (setting == "two disks") {
+      options.spill_dir = {(scratch_ / "disk0").string(), (scratch_ / "disk1").string()};
+      for (const std::string& directory : options.spill_dir) std::filesystem::create_directories(directory);
+    }
+  }
+
+  void expect_same_at(double share, std::string_view policy, std::string_view recompute, std::string_view mode,
+                      std::string_view setting) {
     TrainOptions options = options_;
     options.policy = policy;
     options.recompute = recompute;
     options.clip_mode = mode;
+    make_hostile(options, setting);
     const PlanReport report = run_plan(options);
     const auto wanted = static_cast<std::int64_t>(share * static_cast<double>(report.in_memory_bytes));
     options.memory_bytes = std::max(report.min_memory_bytes + 32 * mib, wanted);  // each way of clipping finds room
-    const std::string what = policy + ", recompute " + recompute + ", " + mode;
+    const std::string what =
+        fmt::format("{:.2f} of the memory, {}, recompute {}, {}, {}", share, policy, recompute, mode, setting);
     const Outcome outcome = run_once(options);
     EXPECT_GT(disk_bytes_, 0) << what;
     for (const StepRecord& step : outcome.steps) {
@@ -63,21 +94,36 @@ class Sized : public SameBits, public testing::Test {
   Outcome expected_;
 };
 
-TEST_F(Sized, WhateverTheBudgetThePolicyAndTheWayOfClipping) {
-  options_.max_grad_norm = 1e9;
-  options_.clip_mode = "after";
-  options_.memory_bytes = run_plan(options_).in_memory_bytes;
-  const std::vector<StepRecord> unclipped = run_once(options_).steps;
-  const float first = unclipped.at(0).grad_norm;
-  const float second = unclipped.at(1).grad_norm;
-  options_.max_grad_norm = (first + second) / 2;  // one of the steps clips
-  expected_ = run_once(options_);
-  ASSERT_NE(expected_.steps.at(0).clipped, expected_.steps.at(1).clipped) << first << " and " << second;
-  expect_same_at(0.12, "auto", "auto", "after");
-  expect_same_at(0.25, "lru", "attention", "speculative");
-  expect_same_at(0.25, "belady", "none", "deferred");
-  expect_same_at(0, "lifetime", "block", "deferred");
-  expect_same_at(0.25, "everything-on-disk", "cheap", "speculative");
+unsigned number_of(const char* name) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? 0 : static_cast<unsigned>(std::stoul(text));
+}
+
+constexpr std::array settings{
+    "", "requests of 4 KiB, one thread", "without io_uring", "a slow disk", "pages that are not huge", "two disks"};
+
+// Then drawn ones, as many as SPILLWAY_DRAWS says, from SPILLWAY_SEED: scripts/equality-campaign.
+TEST_F(Sized, WhateverTheBudgetThePolicyTheWayOfClippingAndTheSetting) {
+  expect_one_step_to_clip();
+  expect_same_at(0.12, "auto", "auto", "after", settings[0]);
+  expect_same_at(0.25, "lru", "attention", "speculative", settings[1]);
+  expect_same_at(0.25, "belady", "none", "deferred", settings[2]);
+  expect_same_at(0.25, "everything-on-disk", "cheap", "speculative", settings[3]);
+  expect_same_at(0, "lifetime", "block", "deferred", settings[4]);
+  expect_same_at(0.12, "farthest", "none", "after", settings[5]);
+  const unsigned seed = number_of("SPILLWAY_SEED");
+  std::mt19937 random(seed);
+  const auto one_of = [&](const auto& all) {
+    return all[std::uniform_int_distribution<std::size_t>(0, std::size(all) - 1)(random)];
+  };
+  for (unsigned draw = 0; draw < number_of("SPILLWAY_DRAWS") && !HasFailure(); ++draw) {
+    SCOPED_TRACE(fmt::format("seed {}, draw {}", seed, draw));
+    const double share = one_of(std::array{0.0, 0.12, 0.25, 0.5});
+    const std::string_view policy = name_of(one_of(all_policies));
+    const std::string_view recompute = one_of(std::array{"auto", "none", "cheap", "attention", "block"});
+    const std::string_view mode = one_of(std::array{"after", "deferred", "speculative"});
+    expect_same_at(share, policy, recompute, mode, one_of(settings));
+  }
 }
 
 // In virtual time, of a machine whose disk the step waits for.
