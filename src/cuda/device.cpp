@@ -124,8 +124,9 @@ void Device::copy_within(void* to, const void* from, std::int64_t bytes) const {
         "copying within the device");
 }
 
-void Device::bring(void* to, const void* from, std::int64_t bytes) const {
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, compute()),
+void Device::bring(void* to, const void* from, std::int64_t bytes) {
+  check(cudaMemcpyAsync(to, sequences_.kept(from, bytes), static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
+                        compute()),
         "copying to the device");
 }
 
@@ -145,6 +146,7 @@ void Device::reserve(const AcceleratorMemory& memory, HostPagePool& host) {
 
 void Device::give_back() {
   for (Stream stream : streams_) cudaStreamSynchronize(stream);
+  sequences_.forget();
   host_.reset();
   pool_.reset();
   cudaFree(values_);
@@ -192,6 +194,10 @@ void Device::get(std::byte* to, const std::byte* from, std::int64_t bytes) {
         "copying from the device");
   check(cudaStreamSynchronize(compute()), "copying from the device");
 }
+
+bool Device::start_sequence(std::int64_t number) { return sequences_.start(number, compute()); }
+void Device::begin_sequence(std::int64_t number) { sequences_.begin(number, compute()); }
+void Device::end_sequence() { sequences_.end(compute()); }
 
 std::int64_t Device::mark() {
   check(cudaEventRecord(events_[static_cast<std::size_t>(marks_ % most_marks)], compute()), "marking an op");

@@ -10,6 +10,7 @@
 #include "cuda/launch.h"
 #include "cuda/page_pool.h"
 #include "cuda/products.h"
+#include "cuda/sequences.h"
 #include "executor/accelerator.h"
 
 struct CUevent_st;
@@ -49,6 +50,9 @@ class Device final : public Accelerator {
   void copy_down(const HostBundle& to, const std::byte* from) override;
   void put(std::byte* to, const std::byte* from, std::int64_t bytes) override;
   void get(std::byte* to, const std::byte* from, std::int64_t bytes) override;
+  bool start_sequence(std::int64_t number) override;
+  void begin_sequence(std::int64_t number) override;
+  void end_sequence() override;
   std::int64_t mark() override;
   bool is_done(std::int64_t mark) override;
   void wait(std::int64_t mark) override;
@@ -63,7 +67,7 @@ class Device final : public Accelerator {
   // On the compute stream.
   void clear(void* at, std::int64_t bytes) const;
   void copy_within(void* to, const void* from, std::int64_t bytes) const;
-  void bring(void* to, const void* from, std::int64_t bytes) const;  // from the host; `from` may change afterwards
+  void bring(void* to, const void* from, std::int64_t bytes);  // from the host; `from` may change afterwards
 
  private:
   Stream stream(DeviceStream which) const { return streams_[static_cast<int>(which)]; }
@@ -77,6 +81,7 @@ class Device final : public Accelerator {
   Stream streams_[3] = {};
   std::vector<CUevent_st*> events_;  // of marks, in turn
   std::int64_t marks_ = 0;
+  Sequences sequences_;
   std::optional<DevicePagePool> pool_;
   std::optional<HostPages> host_;
   std::byte* values_ = nullptr;

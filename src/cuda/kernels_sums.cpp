@@ -12,7 +12,7 @@ constexpr int first_tile = 2;  // reads of cross-entropy before its logits: targ
 
 // A table of addresses goes to the device with each op that needs one, into its scratch memory.
 template <typename Row>
-const Row* bring_table(const Device& device, const std::vector<Row>& table) {
+const Row* bring_table(Device& device, const std::vector<Row>& table) {
   device.bring(device.scratch(), table.data(), std::ssize(table) * static_cast<std::int64_t>(sizeof(Row)));
   return reinterpret_cast<const Row*>(device.scratch());
 }

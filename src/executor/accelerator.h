@@ -71,6 +71,13 @@ class Accelerator {
   virtual void put(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
   virtual void get(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 
+  // A sequence: ops that are the same, with the same operands, whenever it has this number. It may be recorded when it
+  // is started, and started as one after that. Ops that are started from begin_sequence to end_sequence are part of it,
+  // and nothing else is started meanwhile; they begin when it ends, or before.
+  virtual bool start_sequence(std::int64_t number) = 0;  // false: it was not recorded
+  virtual void begin_sequence(std::int64_t number) = 0;
+  virtual void end_sequence() = 0;
+
   // Of the compute stream: a mark is done when all that was started before it is. At most most_marks are open at a
   // time, and they are done in order.
   static constexpr std::int64_t most_marks = 64;

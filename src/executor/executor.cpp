@@ -71,6 +71,7 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   replaced_slots_.resize(layout.bundles.size());
   on_disk_.resize(layout.bundles.size());
   for (const Plan& plan : plans) plans_.emplace_back(plan, layout);
+  if (accelerator_) find_sequences(programs);
   lanes_->thread = std::thread([this] { disk_thread(); });
   if (has_device()) start_workers(plans);
 }

@@ -44,6 +44,7 @@ struct ExecutorOptions {
   std::vector<double> spill_shares = {};          // of the slots, by directory; empty: even
   std::shared_ptr<SlotStore> slots = {};          // instead of one that the executor makes; not attached yet
   bool overlap = true;                            // a run returns while moves of its tail are under way
+  bool replay = true;                             // an accelerator may start ops as sequences; see accelerator.h
   bool verify_reads = false;                      // check what is read of state against what was written
   // At the commit of a plan: the slots that hold the versions of its step, those of state that is not committed left
   // out, each held once for the callee, who releases them. On the disk thread, so it must be brief; of a speculated run
@@ -138,7 +139,11 @@ class Executor {
   // With an accelerator.
   struct Started;
   std::byte* reserve_on_accelerator(const PagePoolOptions& pool, std::span<const Program* const> programs);
+  void find_sequences(std::span<const Program* const> programs);
   void start_ops(const Following& following, RunReport& report);
+  void start_one_by_one(const Following& following, RunReport& report);
+  void start_sequences(const Following& following, RunReport& report);
+  void start_op(const BoundProgram& program, OpId op);
   void end_op(const Following& following, std::deque<Started>& started);
   void put_values(const BoundProgram& program);
   void get_values(const BoundProgram& program, OpId op);
@@ -224,6 +229,8 @@ class Executor {
   OpPace compute_pace_;
   std::unique_ptr<ThreadPool> update_threads_;  // of the update lane; null: no plan has one
   std::vector<PlanWaits> plans_;
+  // With an accelerator, by plan: where the sequences of its compute lane begin, and its end; empty: one by one.
+  std::vector<std::vector<std::size_t>> sequences_;
   RunEvents events_;
   Trail trail_;
 

@@ -9,13 +9,6 @@
 
 namespace spillway {
 
-// An op that was started and is not known to be done.
-struct Executor::Started {
-  InstrId instr = InstrId::none;
-  OpId op = OpId::none;
-  std::int64_t mark = 0;
-};
-
 // Returns where its inputs and outputs are.
 std::byte* Executor::reserve_on_accelerator(const PagePoolOptions& pool, std::span<const Program* const> programs) {
   AcceleratorMemory memory{pool.page_bytes, pool.page_count, pool.address_bytes, 0};
@@ -31,14 +24,25 @@ std::int64_t Executor::page_count(MemoryId memory) const {
   return memory == MemoryId::device && accelerator_ ? plans_.front().plan().device_pages : pool_of(memory).page_count();
 }
 
+void Executor::start_ops(const Following& following, RunReport& report) {
+  const Plan& plan = following.waits->plan();
+  put_values(*programs_[static_cast<std::size_t>(plan.program)]);
+  const auto number = static_cast<std::size_t>(following.waits - plans_.data());
+  sequences_[number].empty() ? start_one_by_one(following, report) : start_sequences(following, report);
+}
+
+void Executor::start_op(const BoundProgram& program, OpId op) {
+  const BoundProgram::Call call = program.call(op);
+  call.kernel->run(0, {call.reads, call.writes, {}});
+}
+
 // Ops are started in order, ahead of the device as far as waits for other lanes allow; a wait for the compute lane
 // itself is kept by its order. Whoever this lane waits for may wait for ops that were started, so those end first.
-void Executor::start_ops(const Following& following, RunReport& report) {
+void Executor::start_one_by_one(const Following& following, RunReport& report) {
   const Plan& plan = following.waits->plan();
   const BoundProgram& program = *programs_[static_cast<std::size_t>(plan.program)];
   Delays delays(options_.delay_seed);
   std::deque<Started> started;
-  put_values(program);
   for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::compute)]) {
     while (!started.empty() &&
            (std::ssize(started) == Accelerator::most_marks || accelerator_->is_done(started.front().mark))) {
@@ -53,8 +57,7 @@ void Executor::start_ops(const Following& following, RunReport& report) {
     delays.maybe_sleep();
     const Instr& instr = plan.instrs[index_of(id)];
     for (const StayId stay : instr.begins) begin_stay(following, id, stay);
-    const BoundProgram::Call call = program.call(instr.op);
-    call.kernel->run(0, {call.reads, call.writes, {}});
+    start_op(program, instr.op);
     if (started.empty()) events_.op_begin(following, id, instr.op);
     started.push_back({id, instr.op, accelerator_->mark()});
   }

@@ -50,6 +50,13 @@ struct Executor::Move {
   bool complete = false;
 };
 
+// An op that was started and is not known to be done.
+struct Executor::Started {
+  InstrId instr = InstrId::none;
+  OpId op = OpId::none;
+  std::int64_t mark = 0;
+};
+
 struct Executor::Lanes {
   std::array<std::atomic<std::int64_t>, lane_count> done{};  // instructions of each lane that are done, in order
   std::atomic<std::uint32_t> events{0};                      // grows with every change the compute thread may wait for

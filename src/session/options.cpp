@@ -205,6 +205,8 @@ std::vector<Option> options_of(TrainOptions& o) {
   rows.push_back({"disk_bytes_per_second", hidden, "a slow disk, which plans do not know; 0: as fast as it is",
                   &o.disk_bytes_per_second, at_least(0), OptionUnit::bytes});
   rows.push_back({"allow_uring", hidden, "use io_uring where the kernel has it", &o.allow_uring});
+  rows.push_back(
+      {"device_replay", hidden, "a CUDA device replays graphs of steps that move nothing", &o.device_replay});
   rows.push_back({"overlap_steps", hidden, "begin a step while moves of the one before go on", &o.overlap_steps});
   rows.push_back({"huge_pages", hidden, "ask for huge pages", &o.huge_pages});
   rows.push_back({"poison", hidden, "fill memory with NaN before use", &o.poison});

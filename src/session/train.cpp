@@ -194,6 +194,7 @@ class TrainingRun {
     execution.spill_dirs = setup_.choices.spill_dirs;
     execution.poison = options_.poison;
     execution.overlap = options_.overlap_steps;
+    execution.replay = options_.device_replay;
     execution.huge_pages = options_.huge_pages;
     execution.delay_seed = static_cast<std::uint64_t>(options_.delay_seed);
     execution.spill_shares = spill.shares;

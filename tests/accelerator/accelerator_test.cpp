@@ -1,0 +1,165 @@
+// The path of `--device cuda` with the processor in the place of the device (host_accelerator.h): ops that run behind
+// the lanes, over all budgets, ways of clipping and splits; and a device that fails in the middle of a run.
+#include <gtest/gtest.h>
+
+#include "accelerator/host_accelerator.h"
+#include "base/error.h"
+#include "same_bits.h"
+#include "session/run_control.h"
+#include "stop_after.h"
+#include "under_sanitizer.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::int64_t roomy_device = std::int64_t{1} << 30;
+
+class OnAnAccelerator : public SameBits, public testing::Test {
+ protected:
+  void SetUp() override {
+    use(ragged_llama(3));
+    options_.dtype = "bf16";
+    options_.gradient_accumulation_steps = 2;
+    options_.page_size_bytes = 0;  // the device's
+    options_.eval_data.clear();
+    options_.eval_steps = 0;
+    options_.save_steps = -1;
+  }
+  void TearDown() override { set_host_accelerator_faults({}); }
+
+  TrainOptions with_device(double share) const {
+    TrainOptions options = options_;
+    options.device = "cuda";
+    options.device_memory_bytes = roomy_device;
+    const PlanReport roomy = run_plan(options);
+    EXPECT_TRUE(roomy.fits) << roomy.advice;
+    const auto spare = static_cast<double>(roomy.peak_device_memory_bytes - roomy.min_device_memory_bytes);
+    options.device_memory_bytes = roomy.min_device_memory_bytes + static_cast<std::int64_t>(share * spare);
+    return options;
+  }
+
+  void expect_same_over_budgets(const Outcome& expected, const std::string& what) {
+    for (const double share : cases(std::vector{0.0, 0.4, 1.0})) {
+      TrainOptions options = with_device(share);
+      const PlanReport report = run_plan(options);
+      ASSERT_TRUE(report.fits) << report.advice;
+      EXPECT_EQ(report.link_up_bytes_per_step > 0, share < 1) << report.peak_device_memory_bytes;
+      for (const std::int64_t budget : {report.in_memory_bytes, report.min_memory_bytes}) {
+        options.memory_bytes = budget;
+        options.delay_seed = 1 + budget / 4096 % 1000;
+        set_host_accelerator_faults({.delay_seed = static_cast<std::uint64_t>(options.delay_seed)});
+        expect_same(
+            options, expected,
+            what + ", device " + std::to_string(options.device_memory_bytes) + ", memory " + std::to_string(budget));
+        const HostAcceleratorUse use = host_accelerator_use();
+        EXPECT_GT(use.ops, 0) << "the processor's kernels ran";
+        EXPECT_GT(use.most_ahead, 1) << "no op was started before the one before it was done";
+      }
+    }
+  }
+};
+
+TEST_F(OnAnAccelerator, TheSameBitsHoweverAClipIsDone) {
+  options_.max_grad_norm = 0.5;
+  const Outcome expected = run(options_);
+  for (const std::string mode : {"after", "deferred"}) {
+    options_.clip_mode = mode;
+    expect_same_over_budgets(expected, mode);
+  }
+}
+
+TEST_F(OnAnAccelerator, TheSameBitsWithoutClippingAndWithEvaluation) {
+  options_.deferred_layers = 0;
+  options_.eval_data = options_.data;
+  options_.eval_steps = 2;
+  expect_same_over_budgets(run(options_), "no clipping");
+}
+
+TEST_F(OnAnAccelerator, TheSameBitsWhereverUpdatesRun) {
+  options_.max_grad_norm = 0.5;
+  const Outcome expected = run(options_);
+  for (const std::string update_on : {"cpu", "device", "2", "auto"}) {
+    TrainOptions options = with_device(0.2);
+    options.update_on = update_on;
+    options.memory_bytes = run_plan(options).min_memory_bytes;
+    set_host_accelerator_faults({.delay_seed = 3});
+    expect_same(options, expected, "update_on " + update_on);
+  }
+}
+
+TEST_F(OnAnAccelerator, ReplaysWhatIsTheSameInEveryStep) {
+  options_.max_grad_norm = 0.5;
+  options_.max_steps = 5;
+  options_.poison = false;
+  options_.eval_data = options_.data;  // another plan in between
+  options_.eval_steps = 2;
+  const Outcome expected = run(options_);
+  TrainOptions options = with_device(1);
+  set_host_accelerator_faults({.delay_seed = 5});
+  expect_same(options, expected, "replayed");
+  const std::int64_t replayed = host_accelerator_use().replayed;
+  options.device_replay = false;
+  expect_same(options, expected, "not replayed");
+  EXPECT_EQ(host_accelerator_use().replayed, 0);
+  options = with_device(0.3);
+  EXPECT_GT(run_plan(options).link_up_bytes_per_step, 0);
+  expect_same(options, expected, "moves");  // evaluation does not
+  EXPECT_GE(replayed - host_accelerator_use().replayed, 3 * 3) << "forward, backward and update of three steps";
+}
+
+// What was committed before is complete, and the run goes on from it, on the device or without.
+TEST_F(OnAnAccelerator, AFailureInTheMiddleOfARunIsOneSentenceAndLeavesTheLastCommit) {
+  options_.max_steps = 4;
+  options_.save_steps = 1;
+  options_.lr_scheduler_type = "constant";
+  const Outcome expected = run(options_);
+  TrainOptions options = with_device(0.3);
+  options.output_dir = (scratch_ / "whole").string();
+  run(options);
+  const std::int64_t ops = host_accelerator_use().ops;
+  for (const auto& [eighths, without] : cases(std::vector<std::pair<int, bool>>{{7, false}, {5, true}, {3, false}})) {
+    SCOPED_TRACE(eighths);
+    options.output_dir = (scratch_ / ("broken" + std::to_string(eighths))).string();
+    set_host_accelerator_faults({.ops_until_failure = ops * eighths / 8});
+    RecordingObserver observer;
+    try {
+      run_train(options, observer);
+      FAIL() << "it ran";
+    } catch (const DeviceError& error) {
+      EXPECT_NE(std::string(error.what()).find("the device failed"), std::string::npos) << error.what();
+    }
+    EXPECT_LT(observer.steps.size(), 4U);
+    set_host_accelerator_faults({});
+    TrainOptions then = without ? options_ : options;
+    then.output_dir = options.output_dir;
+    then.allow_numeric_change = without;
+    EXPECT_EQ(run(then).weights, expected.weights);
+  }
+}
+
+TEST_F(OnAnAccelerator, ResumesWithAndWithoutADevice) {
+  options_.max_steps = 4;
+  options_.save_steps = 1;
+  options_.lr_scheduler_type = "constant";
+  const Outcome expected = run(options_);
+  for (const bool begins_on_it : {true, false}) {
+    TrainOptions first = begins_on_it ? with_device(0) : options_;
+    TrainOptions then = begins_on_it ? options_ : with_device(0);
+    then.allow_numeric_change = true;
+    first.output_dir = then.output_dir = (scratch_ / (begins_on_it ? "began" : "ended")).string();
+    RunControl control;
+    StopAfter observer(control, 2);
+    run_train(first, observer, &control);
+    EXPECT_EQ(run(then).weights, expected.weights);
+  }
+}
+
+TEST_F(OnAnAccelerator, MoreMemoryThanIsFreeIsRefused) {
+  TrainOptions options = options_;
+  options.device = "cuda";
+  options.device_memory_bytes = std::int64_t{1} << 40;
+  EXPECT_THROW(run_plan(options), DoesNotFit);
+}
+
+}  // namespace
+}  // namespace spillway
