@@ -145,6 +145,7 @@ void Device::reserve(const AcceleratorMemory& memory, HostPagePool& host) {
 }
 
 void Device::give_back() {
+  sequences_.stop_recording(compute());
   for (Stream stream : streams_) cudaStreamSynchronize(stream);
   sequences_.forget();
   host_.reset();
@@ -197,7 +198,7 @@ void Device::get(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 bool Device::start_sequence(std::int64_t number) { return sequences_.start(number, compute()); }
 void Device::begin_sequence(std::int64_t number) { sequences_.begin(number, compute()); }
-void Device::end_sequence() { sequences_.end(compute()); }
+bool Device::end_sequence() { return sequences_.end(compute()); }
 
 std::int64_t Device::mark() {
   check(cudaEventRecord(events_[static_cast<std::size_t>(marks_ % most_marks)], compute()), "marking an op");

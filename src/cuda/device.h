@@ -52,7 +52,7 @@ class Device final : public Accelerator {
   void get(std::byte* to, const std::byte* from, std::int64_t bytes) override;
   bool start_sequence(std::int64_t number) override;
   void begin_sequence(std::int64_t number) override;
-  void end_sequence() override;
+  bool end_sequence() override;
   std::int64_t mark() override;
   bool is_done(std::int64_t mark) override;
   void wait(std::int64_t mark) override;

@@ -15,8 +15,6 @@ constexpr std::int64_t alignment_bytes = 16;
 
 }  // namespace
 
-Sequences::~Sequences() { forget(); }
-
 bool Sequences::start(std::int64_t number, Stream stream) {
   const auto found = all_.find(number);
   if (found == all_.end() || found->second.graph == nullptr) return false;
@@ -26,7 +24,7 @@ bool Sequences::start(std::int64_t number, Stream stream) {
 
 void Sequences::begin(std::int64_t number, Stream stream) {
   current_ = &all_[number];
-  records_ = current_->was_started;
+  records_ = current_->was_started && !current_->cannot_be_recorded;
   if (!records_) return;
   if (current_->brought_bytes > 0) {
     void* taken = nullptr;
@@ -37,25 +35,31 @@ void Sequences::begin(std::int64_t number, Stream stream) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording a sequence of ops");
 }
 
-void Sequences::end(Stream stream) {
+bool Sequences::end(Stream stream) {
   Sequence& sequence = *current_;
   current_ = nullptr;
   sequence.was_started = true;
-  if (!records_) return;
+  if (!records_) return true;
   records_ = false;
   cudaGraph_t recorded = nullptr;
-  check(cudaStreamEndCapture(stream, &recorded), "recording a sequence of ops");
-  const cudaError_t error = cudaGraphInstantiate(&sequence.graph, recorded, 0);
-  cudaGraphDestroy(recorded);
-  check(error, "preparing a sequence of ops");
+  cudaError_t error = cudaStreamEndCapture(stream, &recorded);
+  if (error == cudaSuccess) error = cudaGraphInstantiate(&sequence.graph, recorded, 0);
+  if (recorded != nullptr) cudaGraphDestroy(recorded);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // not to be taken for one of a launch
+    sequence.graph = nullptr;
+    sequence.cannot_be_recorded = true;
+    return false;
+  }
   check(cudaGraphLaunch(sequence.graph, stream), "starting a sequence of ops");
+  return true;
 }
 
 const void* Sequences::kept(const void* from, std::int64_t bytes) {
   if (current_ == nullptr) return from;
   const std::int64_t taken = round_up(bytes, alignment_bytes);
   if (!records_) {
-    current_->brought_bytes += taken;
+    if (!current_->was_started) current_->brought_bytes += taken;
     return from;
   }
   SPILLWAY_CHECK(current_->kept_bytes + taken <= current_->brought_bytes,
@@ -66,6 +70,14 @@ const void* Sequences::kept(const void* from, std::int64_t bytes) {
   return to;
 }
 
+void Sequences::stop_recording(Stream stream) {
+  if (!records_) return;
+  cudaGraph_t recorded = nullptr;
+  if (cudaStreamEndCapture(stream, &recorded) == cudaSuccess) cudaGraphDestroy(recorded);
+  cudaGetLastError();
+  records_ = false;
+}
+
 // After a failure of the device these fail as well, and there is nothing to be done about it.
 void Sequences::forget() {
   for (const auto& [number, sequence] : all_) {
@@ -74,7 +86,6 @@ void Sequences::forget() {
   }
   all_.clear();
   current_ = nullptr;
-  records_ = false;
 }
 
 }  // namespace spillway::cuda

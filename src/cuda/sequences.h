@@ -18,22 +18,23 @@ namespace spillway::cuda {
 class Sequences {
  public:
   Sequences() = default;
-  ~Sequences();
   Sequences(const Sequences&) = delete;
   Sequences& operator=(const Sequences&) = delete;
 
   bool start(std::int64_t number, Stream stream);  // false: it was not recorded
   void begin(std::int64_t number, Stream stream);
-  void end(Stream stream);
+  bool end(Stream stream);  // false: it could not be recorded, and none of its ops was started
   // Where bytes that an op brings stay unchanged for as long as its sequence is recorded; `from` where none is
   // recorded.
   const void* kept(const void* from, std::int64_t bytes);
-  void forget();  // all of them; none is under way
+  void stop_recording(Stream stream);  // where an op failed between begin and end
+  void forget();                       // all of them; none is under way
 
  private:
   struct Sequence {
     CUgraphExec_st* graph = nullptr;  // null: not recorded
     bool was_started = false;
+    bool cannot_be_recorded = false;
     std::int64_t brought_bytes = 0;  // when it was started first
     std::byte* bytes = nullptr;      // pinned: what its ops bring
     std::int64_t kept_bytes = 0;

@@ -76,7 +76,7 @@ class Accelerator {
   // and nothing else is started meanwhile; they begin when it ends, or before.
   virtual bool start_sequence(std::int64_t number) = 0;  // false: it was not recorded
   virtual void begin_sequence(std::int64_t number) = 0;
-  virtual void end_sequence() = 0;
+  virtual bool end_sequence() = 0;  // false: it could not be recorded, and none of its ops was started
 
   // Of the compute stream: a mark is done when all that was started before it is. At most most_marks are open at a
   // time, and they are done in order.

@@ -260,13 +260,19 @@ void Executor::run_op(const BoundProgram& program, OpId op, OpPace& pace) {
   parameters > 0 ? pace.run(static_cast<double>(parameters), run) : run();
 }
 
-void Executor::begin_stay(const Following& following, InstrId instr, StayId id) {
+DeviceStream Executor::attach_stay(const Following& following, InstrId instr, StayId id) {
   const Stay& stay = following.waits->plan().stays[index_of(id)];
   const bool up = following.waits->plan().instrs[index_of(instr)].lane == LaneId::up;
   const DeviceStream by = up ? DeviceStream::up : DeviceStream::compute;
   std::vector<PageId> pages;
   for (const PageId page : stay.pages) pages.push_back(following.physical[index_of(page)]);
   attach(pages, residence_of(stay), by);
+  return by;
+}
+
+void Executor::begin_stay(const Following& following, InstrId instr, StayId id) {
+  const Stay& stay = following.waits->plan().stays[index_of(id)];
+  const DeviceStream by = attach_stay(following, instr, id);
   const std::int64_t bytes = std::ssize(stay.pages) * layout_.page_bytes;
   if (options_.poison && stay.memory == MemoryId::device && accelerator_) {
     accelerator_->fill(data(stay.bundle, stay.memory), poison, bytes, by);

@@ -143,6 +143,7 @@ class Executor {
   void start_ops(const Following& following, RunReport& report);
   void start_one_by_one(const Following& following, RunReport& report);
   void start_sequences(const Following& following, RunReport& report);
+  void start_sequence(const Plan& plan, std::int64_t number, std::span<const InstrId> instrs);
   void start_op(const BoundProgram& program, OpId op);
   void end_op(const Following& following, std::deque<Started>& started);
   void put_values(const BoundProgram& program);
@@ -150,6 +151,7 @@ class Executor {
   void move_over_link(LaneId lane, BundleId bundle, std::span<const PageId> host_pages);
   std::vector<PageId> host_pages_of(const Following& following, const Instr& instr) const;
   void begin_stay(const Following& following, InstrId instr, StayId id);
+  DeviceStream attach_stay(const Following& following, InstrId instr, StayId id);
   bool reached(const LaneClock& clock) const;
   void wait_for(const Following& following, InstrId id, RunReport& report);
   void wait_until(const Following& following, InstrId id, const LaneClock& clock, RunReport& report);

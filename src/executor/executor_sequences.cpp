@@ -7,6 +7,10 @@
 namespace spillway {
 namespace {
 
+// Of all plans together: what a recorded op takes is counted nowhere, and is to be little beside what a device's driver
+// is given.
+constexpr std::size_t most_recorded_ops = 16'384;
+
 // Where nothing moves, ops are the same in every step, operands included, and wait for nothing but what earlier plans
 // left under way. They are sequences then, one for each stretch of a phase, so that phases can be told apart. A bundle
 // that begins twice is left out, since all stays begin before the first op.
@@ -20,6 +24,7 @@ std::vector<std::size_t> sequences_of(const Plan& plan, const Program& program) 
   }
   std::vector<std::size_t> begins;
   const auto& lane = plan.lanes[static_cast<std::size_t>(LaneId::compute)];
+  if (lane.empty()) return {};
   for (std::size_t i = 0; i < lane.size(); ++i) {
     const auto phase_of = [&](std::size_t at) {
       return program.ops[index_of(plan.instrs[index_of(lane[at])].op)].label.phase;
@@ -33,19 +38,23 @@ std::vector<std::size_t> sequences_of(const Plan& plan, const Program& program) 
 }  // namespace
 
 void Executor::find_sequences(std::span<const Program* const> programs) {
+  std::size_t recorded = 0;
   for (const PlanWaits& waits : plans_) {
-    const bool may = options_.replay && !options_.poison;  // pages are filled where stays begin, between ops
+    sequences_.emplace_back();
+    if (!options_.replay || options_.poison) continue;  // pages are filled where stays begin, between ops
     const Plan& plan = waits.plan();
-    sequences_.push_back(may ? sequences_of(plan, *programs[static_cast<std::size_t>(plan.program)])
-                             : std::vector<std::size_t>());
+    std::vector<std::size_t> begins = sequences_of(plan, *programs[static_cast<std::size_t>(plan.program)]);
+    if (begins.empty() || recorded + begins.back() > most_recorded_ops) continue;
+    recorded += begins.back();
+    sequences_.back() = std::move(begins);
   }
 }
 
-// What earlier plans left under way ends first, then all stays begin. The ops of a sequence end together.
+// What earlier plans left under way ends first, then all stays begin. The ops of a sequence end together; outputs are
+// fetched at the end, since that waits for all that was started.
 void Executor::start_sequences(const Following& following, RunReport& report) {
   const Plan& plan = following.waits->plan();
-  const BoundProgram& program = *programs_[static_cast<std::size_t>(plan.program)];
-  const auto& lane = plan.lanes[static_cast<std::size_t>(LaneId::compute)];
+  const std::span<const InstrId> lane = plan.lanes[static_cast<std::size_t>(LaneId::compute)];
   const auto plan_number = static_cast<std::size_t>(following.waits - plans_.data());
   const std::vector<std::size_t>& begins = sequences_[plan_number];
   LaneClock clock{};
@@ -53,29 +62,46 @@ void Executor::start_sequences(const Following& following, RunReport& report) {
   clock[static_cast<std::size_t>(LaneId::compute)] = 0;
   wait_until(following, lane.front(), clock, report);
   for (const InstrId id : lane) {
-    for (const StayId stay : plan.instrs[index_of(id)].begins) begin_stay(following, id, stay);
+    for (const StayId stay : plan.instrs[index_of(id)].begins) attach_stay(following, id, stay);
   }
-  std::deque<Started> started;
   std::deque<std::int64_t> marks;
+  std::size_t ended = 0;  // sequences
+  const auto tell_of_begin = [&](InstrId id) {
+    const Instr& instr = plan.instrs[index_of(id)];
+    for (const StayId stay : instr.begins) events_.stay_begin(following, id, stay);
+    events_.op_begin(following, id, instr.op);
+  };
+  const auto end_first = [&] {
+    accelerator_->wait(marks.front());
+    marks.pop_front();
+    for (std::size_t i = begins[ended]; i < begins[ended + 1]; ++i) {
+      events_.op_end(following, lane[i], plan.instrs[index_of(lane[i])].op);
+      end_instr(LaneId::compute);
+      if (i + 1 < lane.size()) tell_of_begin(lane[i + 1]);
+    }
+    ++ended;
+  };
+  tell_of_begin(lane.front());
   for (std::size_t s = 0; s + 1 < begins.size(); ++s) {
-    if (std::ssize(marks) == Accelerator::most_marks) {
-      while (!started.empty() && started.front().mark == marks.front()) end_op(following, started);
-      marks.pop_front();
-    }
-    const auto number = static_cast<std::int64_t>((plan_number << 32) + s);
-    if (!accelerator_->start_sequence(number)) {
-      accelerator_->begin_sequence(number);
-      for (std::size_t i = begins[s]; i < begins[s + 1]; ++i) start_op(program, plan.instrs[index_of(lane[i])].op);
-      accelerator_->end_sequence();
-    }
+    if (std::ssize(marks) == Accelerator::most_marks) end_first();
+    start_sequence(plan, static_cast<std::int64_t>((plan_number << 32) + s),
+                   lane.subspan(begins[s], begins[s + 1] - begins[s]));
     marks.push_back(accelerator_->mark());
-    for (std::size_t i = begins[s]; i < begins[s + 1]; ++i) {
-      const OpId op = plan.instrs[index_of(lane[i])].op;
-      if (started.empty()) events_.op_begin(following, lane[i], op);
-      started.push_back({lane[i], op, marks.back()});
-    }
   }
-  while (!started.empty()) end_op(following, started);
+  while (!marks.empty()) end_first();
+  const BoundProgram& program = *programs_[static_cast<std::size_t>(plan.program)];
+  for (const InstrId id : lane) get_values(program, plan.instrs[index_of(id)].op);
+}
+
+void Executor::start_sequence(const Plan& plan, std::int64_t number, std::span<const InstrId> instrs) {
+  if (accelerator_->start_sequence(number)) return;
+  const auto start_all = [&] {
+    const BoundProgram& program = *programs_[static_cast<std::size_t>(plan.program)];
+    for (const InstrId id : instrs) start_op(program, plan.instrs[index_of(id)].op);
+  };
+  accelerator_->begin_sequence(number);
+  start_all();
+  if (!accelerator_->end_sequence()) start_all();
 }
 
 }  // namespace spillway

@@ -49,7 +49,10 @@ void TrainingSetup::choose_updates() {
   const double finest = 1 / static_cast<double>(std::max<std::ptrdiff_t>(groups, 1));
   choices.device_updates = choose_device_share(estimated_device_updates(), finest, cost);
   plan_steps();
-  work.score = score();
+  // What was tried is compared at the share that was estimated, unless the limit says otherwise.
+  const WorkScore now = score();
+  const auto may = [&](const WorkScore& of) { return of.writes_at_most(options.max_disk_writes_per_day); };
+  if (may(now) != may(work.score)) work.score = now;
 }
 
 void TrainingSetup::say_where_updates_run() {

@@ -1,5 +1,7 @@
 // The path of `--device cuda` with the processor in the place of the device (host_accelerator.h): ops that run behind
 // the lanes, over all budgets, ways of clipping and splits; and a device that fails in the middle of a run.
+#include "executor/accelerator.h"
+
 #include <gtest/gtest.h>
 
 #include "accelerator/host_accelerator.h"
@@ -87,12 +89,19 @@ TEST_F(OnAnAccelerator, TheSameBitsWhereverUpdatesRun) {
   }
 }
 
-TEST_F(OnAnAccelerator, ReplaysWhatIsTheSameInEveryStep) {
-  options_.max_grad_norm = 0.5;
-  options_.max_steps = 5;
-  options_.poison = false;
-  options_.eval_data = options_.data;  // another plan in between
-  options_.eval_steps = 2;
+class Replayed : public OnAnAccelerator {
+ protected:
+  void SetUp() override {
+    OnAnAccelerator::SetUp();
+    options_.max_grad_norm = 0.5;
+    options_.max_steps = 5;
+    options_.poison = false;
+    options_.eval_data = options_.data;  // another plan in between
+    options_.eval_steps = 2;
+  }
+};
+
+TEST_F(Replayed, StepsThatMoveNothingHaveTheSameBits) {
   const Outcome expected = run(options_);
   TrainOptions options = with_device(1);
   set_host_accelerator_faults({.delay_seed = 5});
@@ -105,6 +114,53 @@ TEST_F(OnAnAccelerator, ReplaysWhatIsTheSameInEveryStep) {
   EXPECT_GT(run_plan(options).link_up_bytes_per_step, 0);
   expect_same(options, expected, "moves");  // evaluation does not
   EXPECT_GE(replayed - host_accelerator_use().replayed, 3 * 3) << "forward, backward and update of three steps";
+}
+
+TEST_F(Replayed, MoreSequencesThanMarksAndPackedMoments) {
+  options_.order = "micro-batch";
+  options_.gradient_accumulation_steps = 40;
+  options_.per_device_train_batch_size = 1;
+  options_.max_seq_len = 16;
+  options_.moments = "8bit";
+  const Outcome expected = run(options_);
+  set_host_accelerator_faults({.delay_seed = 6});
+  expect_same(with_device(1), expected, "replayed");
+  EXPECT_GT(host_accelerator_use().replayed, 2 * Accelerator::most_marks);
+}
+
+TEST_F(Replayed, WhatCannotBeRecordedIsStartedOneByOne) {
+  const Outcome expected = run(options_);
+  set_host_accelerator_faults({.refuses_to_record = true});
+  expect_same(with_device(1), expected, "refused");
+  EXPECT_EQ(host_accelerator_use().replayed, 0);
+}
+
+// Outputs are fetched when all has ended: a loss that is fetched in the midst has its phase wait for all others.
+TEST_F(Replayed, PhasesAreToldApart) {
+  set_host_accelerator_faults({.delay_seed = 7});
+  const std::vector<StepRecord> steps = run(with_device(1)).steps;
+  EXPECT_GT(host_accelerator_use().replayed, 0);
+  for (const StepRecord& step : steps) {
+    const StepTotals& totals = step.totals.value();
+    for (const StepPhase phase : {StepPhase::forward, StepPhase::head, StepPhase::backward, StepPhase::update}) {
+      EXPECT_GT(totals.phase_seconds[static_cast<std::size_t>(phase)], 0.02 * step.step_seconds) << name_of(phase);
+    }
+  }
+}
+
+// While a sequence is recorded, and while it is replayed.
+TEST_F(Replayed, AFailureIsOneSentence) {
+  TrainOptions options = with_device(1);
+  options.output_dir = (scratch_ / "whole").string();
+  run(options);
+  const std::int64_t ops = host_accelerator_use().ops;
+  for (const std::int64_t tenths : {3, 9}) {
+    options.output_dir = (scratch_ / ("broken" + std::to_string(tenths))).string();
+    set_host_accelerator_faults({.ops_until_failure = ops * tenths / 10});
+    RecordingObserver observer;
+    EXPECT_THROW(run_train(options, observer), DeviceError);
+    EXPECT_LT(observer.steps.size(), 5U);
+  }
 }
 
 // What was committed before is complete, and the run goes on from it, on the device or without.

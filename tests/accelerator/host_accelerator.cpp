@@ -1,5 +1,6 @@
 #include "accelerator/host_accelerator.h"
 
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -94,7 +95,19 @@ class OpQueue {
     if (failed_) throw DeviceError("the device failed while running an op; what was committed is safe");
   }
 
+  static bool is_done_without_fault(const std::function<void()>& work) {
+    try {
+      work();
+      check_float_mode();
+      return true;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "an op: " << error.what();
+      return false;
+    }
+  }
+
   void serve() {
+    set_float_mode();
     prepare_matmul_thread();
     std::mt19937_64 random(delay_seed_);
     std::unique_lock lock(mutex_);
@@ -107,9 +120,10 @@ class OpQueue {
       if (!failed_) {
         lock.unlock();
         if (delay_seed_ != 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 64));
-        work();
+        const bool worked = is_done_without_fault(work);
         lock.lock();
-        ++done_;
+        failed_ = !worked;
+        done_ += worked ? 1 : 0;
       }
       changed_.notify_all();
     }
@@ -130,7 +144,7 @@ class OpQueue {
 
 class HostAccelerator final : public Accelerator {
  public:
-  HostAccelerator() : queue_(faults_of_next) {}
+  HostAccelerator() : queue_(faults_of_next), refuses_to_record_(faults_of_next.refuses_to_record) {}
   ~HostAccelerator() override {
     give_back();
     use_of_last = queue_.use();
@@ -185,11 +199,12 @@ class HostAccelerator final : public Accelerator {
   std::byte* values() const override { return values_.data(); }
 
   void attach(std::int64_t offset, std::span<const PageId> pages, DeviceStream by) override {
+    if (by == DeviceStream::compute) check_between_sequences();
     for (std::size_t i = 0; i < pages.size(); ++i) {
       const std::int64_t at = offset + static_cast<std::int64_t>(i) * page_bytes_;
       PageId& there = mapped_[static_cast<std::size_t>(at / page_bytes_)];
       if (there == pages[i]) continue;
-      if (by == DeviceStream::compute) queue_.wait(queue_.started());
+      if (by == DeviceStream::compute && there != PageId::none) queue_.wait(queue_.started());
       map(base_ + at, page_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_,
           static_cast<std::int64_t>(pages[i]) * page_bytes_);
       there = pages[i];
@@ -199,6 +214,7 @@ class HostAccelerator final : public Accelerator {
   void fill(std::byte* at, std::byte value, std::int64_t bytes, DeviceStream by) override {
     const auto set = [=] { std::memset(at, std::to_integer<int>(value), static_cast<std::size_t>(bytes)); };
     if (by != DeviceStream::compute) return set();
+    check_between_sequences();
     queue_.start(set);
   }
 
@@ -206,6 +222,7 @@ class HostAccelerator final : public Accelerator {
   void copy_down(const HostBundle& to, const std::byte* from) override { copy(to.data, from, to.bytes); }
 
   void put(std::byte* to, const std::byte* from, std::int64_t bytes) override {
+    check_between_sequences();
     queue_.wait(queue_.start([=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }));
   }
   void get(std::byte* to, const std::byte* from, std::int64_t bytes) override { put(to, from, bytes); }
@@ -220,15 +237,23 @@ class HostAccelerator final : public Accelerator {
   }
   void begin_sequence(std::int64_t number) override {
     Sequence& sequence = sequences_[number];
-    if (++sequence.starts > 1) recording_ = &sequence;
+    if (++sequence.starts > 1 && !sequence.cannot_be_recorded) recording_ = &sequence;
   }
-  void end_sequence() override {
-    if (recording_ == nullptr) return;
-    for (const auto& op : recording_->ops) queue_.start(op);
+  bool end_sequence() override {
+    if (recording_ == nullptr) return true;
+    Sequence& sequence = *recording_;
     recording_ = nullptr;
+    if (refuses_to_record_) {
+      sequence.ops.clear();
+      sequence.cannot_be_recorded = true;
+      return false;
+    }
+    for (const auto& op : sequence.ops) queue_.start(op);
+    return true;
   }
 
   std::int64_t mark() override {
+    check_between_sequences();
     marks_[static_cast<std::size_t>(next_mark_ % most_marks)] = queue_.started();
     return next_mark_++;
   }
@@ -259,7 +284,11 @@ class HostAccelerator final : public Accelerator {
   struct Sequence {
     std::vector<std::function<void()>> ops;
     int starts = 0;
+    bool cannot_be_recorded = false;
   };
+
+  // Nothing else is started in the midst of a sequence that is recorded.
+  void check_between_sequences() const { SPILLWAY_CHECK(recording_ == nullptr, "in the midst of a sequence"); }
 
   void start(std::function<void()> op) {
     if (recording_ == nullptr) {
@@ -289,6 +318,7 @@ class HostAccelerator final : public Accelerator {
   // 32 MiB, so that of a plan and of the run after it are alike.
   AlignedBytes driver_{4 * mib};
   OpQueue queue_;
+  const bool refuses_to_record_;
   std::int64_t page_bytes_ = 0;
   std::int64_t page_count_ = 0;
   std::int64_t address_bytes_ = 0;

@@ -11,6 +11,7 @@ namespace spillway {
 struct HostAcceleratorFaults {
   std::int64_t ops_until_failure = -1;  // of all ops started; negative: none fails
   std::uint64_t delay_seed = 0;         // not 0: ops begin later at random
+  bool refuses_to_record = false;       // sequences
 };
 
 // For devices that are opened from now on. Not while one is open.

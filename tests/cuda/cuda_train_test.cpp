@@ -156,6 +156,28 @@ TEST_P(OnCuda, TheSameBitsWhateverTheBudgets) {
   }
 }
 
+// Graphs of what is the same in every step, beside ops that are started one by one.
+TEST_P(OnCuda, TheSameBitsReplayed) {
+  if (const std::string why = reason(); !why.empty()) GTEST_SKIP() << why;
+  options_.model = (scratch_ / GetParam()).string();
+  options_.device = "cuda";
+  options_.device_memory_bytes = std::int64_t{1} << 30;
+  options_.poison = false;  // where pages are filled, nothing is recorded
+  options_.max_steps = 6;
+  options_.eval_data = options_.data;  // another plan in between
+  options_.eval_steps = 2;
+  for (const std::string dtype : {"f32", "bf16"}) {
+    options_.dtype = dtype;
+    options_.device_replay = false;
+    const Outcome expected = run(options_);
+    options_.device_replay = true;
+    const Outcome outcome = run(options_);
+    EXPECT_EQ(outcome.losses, expected.losses) << dtype;
+    EXPECT_EQ(outcome.norms, expected.norms) << dtype;
+    EXPECT_TRUE(outcome.weights == expected.weights) << dtype;
+  }
+}
+
 TEST_P(OnCuda, TheSameBitsWhereverUpdatesRun) {
   if (const std::string why = reason(); !why.empty()) GTEST_SKIP() << why;
   options_.model = (scratch_ / GetParam()).string();

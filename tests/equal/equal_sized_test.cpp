@@ -104,7 +104,7 @@ constexpr std::array settings{
 
 // Then drawn ones, as many as SPILLWAY_DRAWS says, from SPILLWAY_SEED: scripts/equality-campaign.
 TEST_F(Sized, WhateverTheBudgetThePolicyTheWayOfClippingAndTheSetting) {
-  expect_one_step_to_clip();
+  ASSERT_NO_FATAL_FAILURE(expect_one_step_to_clip());
   expect_same_at(0.12, "auto", "auto", "after", settings[0]);
   expect_same_at(0.25, "lru", "attention", "speculative", settings[1]);
   expect_same_at(0.25, "belady", "none", "deferred", settings[2]);
