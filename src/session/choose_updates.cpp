@@ -36,6 +36,7 @@ void TrainingSetup::choose_updates() {
   const auto groups = std::ssize(update_groups(*planned.programs.front(), planned.layout, 0));
   const std::int64_t most_ops = planned_ops_ + most_ops_for_updates;
   std::map<double, double> known;
+  const auto may = [&](const WorkScore& of) { return of.writes_at_most(options.max_disk_writes_per_day); };
   const auto cost = [&](double share) {
     if (const auto found = known.find(share); found != known.end()) return found->second;
     if (planned_ops_ > most_ops) return std::numeric_limits<double>::infinity();
@@ -43,15 +44,13 @@ void TrainingSetup::choose_updates() {
     plan_steps();
     const WorkScore now = score();
     if (!now.fits) return known[share] = std::numeric_limits<double>::infinity();
-    const bool may = now.writes_at_most(options.max_disk_writes_per_day);
-    return known[share] = may ? now.seconds : more_than_any_step + now.writes_per_step();
+    return known[share] = may(now) ? now.seconds : more_than_any_step + now.writes_per_step();
   };
   const double finest = 1 / static_cast<double>(std::max<std::ptrdiff_t>(groups, 1));
   choices.device_updates = choose_device_share(estimated_device_updates(), finest, cost);
   plan_steps();
   // What was tried is compared at the share that was estimated, unless the limit says otherwise.
   const WorkScore now = score();
-  const auto may = [&](const WorkScore& of) { return of.writes_at_most(options.max_disk_writes_per_day); };
   if (may(now) != may(work.score)) work.score = now;
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -148,7 +147,6 @@ class HostAccelerator final : public Accelerator {
   ~HostAccelerator() override {
     give_back();
     use_of_last = queue_.use();
-    use_of_last.copies = copies_;
     use_of_last.replayed = replayed_;
   }
 
@@ -218,8 +216,12 @@ class HostAccelerator final : public Accelerator {
     queue_.start(set);
   }
 
-  void copy_up(std::byte* to, const HostBundle& from) override { copy(to, from.data, from.bytes); }
-  void copy_down(const HostBundle& to, const std::byte* from) override { copy(to.data, from, to.bytes); }
+  void copy_up(std::byte* to, const HostBundle& from) override {
+    std::memcpy(to, from.data, static_cast<std::size_t>(from.bytes));
+  }
+  void copy_down(const HostBundle& to, const std::byte* from) override {
+    std::memcpy(to.data, from, static_cast<std::size_t>(to.bytes));
+  }
 
   void put(std::byte* to, const std::byte* from, std::int64_t bytes) override {
     check_between_sequences();
@@ -304,11 +306,6 @@ class HostAccelerator final : public Accelerator {
     return static_cast<std::byte*>(made);
   }
 
-  void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    ++copies_;
-  }
-
   std::int64_t at(std::int64_t mark) const {
     SPILLWAY_CHECK(mark < next_mark_ && mark >= next_mark_ - most_marks, "mark {} of {}", mark, next_mark_);
     return marks_[static_cast<std::size_t>(mark % most_marks)];
@@ -330,7 +327,6 @@ class HostAccelerator final : public Accelerator {
   AlignedBytes scratch_;
   std::array<std::int64_t, most_marks> marks_{};
   std::int64_t next_mark_ = 0;
-  std::atomic<std::int64_t> copies_ = 0;
   std::map<std::int64_t, Sequence> sequences_;
   Sequence* recording_ = nullptr;
   std::int64_t replayed_ = 0;

@@ -21,7 +21,6 @@ void set_host_accelerator_faults(const HostAcceleratorFaults& faults);
 struct HostAcceleratorUse {
   std::int64_t ops = 0;
   std::int64_t most_ahead = 0;  // ops that were started and not done, at most
-  std::int64_t copies = 0;      // over the link
   std::int64_t replayed = 0;    // sequences that were started as one
 };
 HostAcceleratorUse host_accelerator_use();
