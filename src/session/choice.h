@@ -73,16 +73,15 @@ struct WorkChosen {
   WorkChoice choice;
   WorkScore score;
   std::vector<WorkTried> tried;  // in the order of trying; the first keeps everything, by layer, unless forced
-  std::string note = {};         // what a user should know of the choice; empty when nothing was to be chosen
 };
 
 // Tries a bounded number of choices, fewer when a step has many ops, and takes the fastest. Nothing but the first is
 // tried where that does not fit, moves nothing, or hardly waits for disk or link. With max_disk_writes_per_day, choices
 // under it come before those above it, whatever their speed; where none is under it, the one that writes least a step
-// is taken, since a slow one writes little a day and the more in the whole run, and the note says so.
+// is taken, since a slow one writes little a day and the more in the whole run, and note_on says so.
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score);
 
-// What a user should know of a choice with this score, made among these; see WorkChosen::note.
+// What a user should know of a choice with this score, made among these; empty when nothing was to be chosen.
 std::string note_on(const WorkChoice& choice, const WorkScore& score, const std::vector<WorkTried>& tried,
                     const WorkLimits& limits);
 

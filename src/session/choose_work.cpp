@@ -20,13 +20,13 @@ class Search {
   WorkChosen run() {
     if (limits_.before) {
       const std::optional<WorkScore> before = try_one(*limits_.before);
-      if (before->fits && is_good_enough(*before)) return finish();
+      if (before->fits && is_good_enough(*before)) return std::move(chosen_);
       if (before->fits && !limits_.policy) best_kept(*limits_.before);
     }
     const WorkChoice first{limits_.order.value_or(WorkOrder::by_layer), limits_.recompute.value_or(Recompute{}),
                            limits_.policy.value_or(Policy::automatic), limits_.deferred_layers.value_or(0)};
     try_one(first);
-    if (is_good_enough(chosen_.score)) return finish();
+    if (is_good_enough(chosen_.score)) return std::move(chosen_);
     if (!limits_.policy) try_policies(first);  // before others, since the work of choosing may be used up
     std::vector<WorkOrder> orders{first.order};
     if (!limits_.order && limits_.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
@@ -45,7 +45,7 @@ class Search {
     improve(chosen_.choice, 0.5);
     improve(plain, 0.75);
     if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
-    return finish();
+    return std::move(chosen_);
   }
 
  private:
@@ -208,11 +208,6 @@ class Search {
     }
     chosen_.tried.push_back({choice, score});
     return score;
-  }
-
-  WorkChosen finish() {
-    chosen_.note = note_on(chosen_.choice, chosen_.score, chosen_.tried, limits_);
-    return std::move(chosen_);
   }
 
   const WorkLimits& limits_;

@@ -116,8 +116,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   planned.min_memory_bytes = min_memory_bytes;
   planned.in_memory_bytes = in_memory_bytes;
   planned.min_device_bytes = min_device_bytes;
-  work.note = note_on_work();
-  if (!work.note.empty()) notes.push_back(work.note);
+  if (std::string note = note_on_work(); !note.empty()) notes.push_back(std::move(note));
   if (work.tried.size() > 1 && recalled().disk.source == RateSource::predicted)
     notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
   say_where_updates_run();

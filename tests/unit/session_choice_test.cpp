@@ -47,6 +47,10 @@ class ChoiceTest : public testing::Test {
     });
   }
 
+  std::string note_of(const WorkChosen& chosen) const {
+    return note_on(chosen.choice, chosen.score, chosen.tried, limits_);
+  }
+
   WorkLimits limits_{.layers = layers, .micro_batches = 4};
   std::map<std::string, int> count_;
 };
@@ -55,7 +59,7 @@ TEST_F(ChoiceTest, KeepsEverythingWhereTheDiskIsFastEnough) {
   const WorkChosen chosen = choose(1e11);
   EXPECT_EQ(chosen.choice, WorkChoice{});
   EXPECT_EQ(chosen.tried.size(), 1U);
-  EXPECT_TRUE(chosen.note.empty());
+  EXPECT_TRUE(note_of(chosen).empty());
 }
 
 TEST_F(ChoiceTest, TriesNothingWhereNothingMovesOrNothingFits) {
@@ -247,7 +251,7 @@ TEST_F(ChoiceTest, WritesLeastAndSaysSoWhereNothingStaysUnder) {
   for (const WorkTried& tried : chosen.tried) {
     EXPECT_LE(chosen.score.writes_per_step(), tried.score.writes_per_step()) << describe(tried.choice);
   }
-  EXPECT_NE(chosen.note.find("max_disk_writes_per_day"), std::string::npos);
+  EXPECT_NE(note_of(chosen).find("max_disk_writes_per_day"), std::string::npos);
 }
 
 // A policy that moves twice as much in three times the time writes least a day, and most in the whole run.
@@ -296,7 +300,7 @@ TEST_F(ChoiceTest, CountsCommitsAmongTheWritesOfADay) {
   };
   EXPECT_EQ(choose_work(limits_, with_commits).choice.recompute.kind, RecomputeKind::none);
   limits_.recompute = Recompute{RecomputeKind::block, layers};
-  EXPECT_NE(choose_work(limits_, with_commits).note.find("save_steps"), std::string::npos);
+  EXPECT_NE(note_of(choose_work(limits_, with_commits)).find("save_steps"), std::string::npos);
 }
 
 TEST(ForcedChoice, ReadsKindAndLayers) {
