@@ -69,16 +69,15 @@ SPILLWAY_INLINE f32x16 choose(u32x16 where, f32x16 yes, f32x16 no) {
   return from_bits((bits(yes) & where) | (bits(no) & ~where));
 }
 
-// `yes` where a lane of `value` is NaN.
-SPILLWAY_INLINE u32x16 choose_where_nan(f32x16 value, u32x16 yes, u32x16 no) {
+// `other`, but where a lane of `value` is NaN, that as a quiet one.
+SPILLWAY_INLINE u32x16 keep_nan(f32x16 value, u32x16 other) {
 #ifdef __AVX512F__
-  const auto lanes_of = [](auto v) { return reinterpret_cast<__m512i>(v); };
-  const __mmask16 nan =
-      _mm512_cmp_ps_mask(reinterpret_cast<__m512>(value), reinterpret_cast<__m512>(value), _CMP_UNORD_Q);
-  return reinterpret_cast<u32x16>(_mm512_mask_mov_epi32(lanes_of(no), nan, lanes_of(yes)));
+  const __m512i quiet_nan_alone = _mm512_set1_epi32(0x22);
+  return reinterpret_cast<u32x16>(
+      _mm512_fixupimm_ps(reinterpret_cast<__m512>(other), reinterpret_cast<__m512>(value), quiet_nan_alone, 0));
 #else
   const u32x16 nan = where_nan(bits(value));
-  return (yes & nan) | (no & ~nan);
+  return ((bits(value) | 0x400000U) & nan) | (other & ~nan);
 #endif
 }
 
@@ -93,16 +92,32 @@ SPILLWAY_INLINE f32x16 load(const bf16_t* from) {
   return from_bits(extended(half) << 16);
 }
 SPILLWAY_INLINE void store(float* to, f32x16 value) { std::memcpy(to, &value, sizeof value); }
-// The rounding of round_bf16: to nearest, ties to even, NaN stays NaN.
-SPILLWAY_INLINE u32x16 bf16_bits(f32x16 value) {
+// The rounding of round_bf16, in the upper half: to nearest, ties to even, NaN stays NaN.
+SPILLWAY_INLINE u32x16 bf16_above(f32x16 value) {
   const u32x16 u = bits(value);
-  const u32x16 rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
-  return choose_where_nan(value, (u >> 16) | 0x40U, rounded);
+  return keep_nan(value, u + 0x7fffU + ((u >> 16) & 1U));
 }
-SPILLWAY_INLINE f32x16 rounded_to_bf16(f32x16 value) { return from_bits(bf16_bits(value) << 16); }
+SPILLWAY_INLINE f32x16 rounded_to_bf16(f32x16 value) { return from_bits(bf16_above(value) & 0xffff0000U); }
 SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) {
-  const u16x16 half = lower_halves(bf16_bits(value));
+  const u16x16 half = lower_halves(bf16_above(value) >> 16);
   std::memcpy(to, &half, sizeof half);
+}
+// Two vectors, one behind the other.
+SPILLWAY_INLINE void store(float* to, f32x16 first, f32x16 second) {
+  store(to, first);
+  store(to + lanes, second);
+}
+SPILLWAY_INLINE void store(bf16_t* to, f32x16 first, f32x16 second) {
+#ifdef __AVX512BW__
+  using u16x32 = std::uint16_t __attribute__((vector_size(64)));
+  const u16x32 both = __builtin_shufflevector(
+      reinterpret_cast<u16x32>(bf16_above(first)), reinterpret_cast<u16x32>(bf16_above(second)), 1, 3, 5, 7, 9, 11, 13,
+      15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
+  std::memcpy(to, &both, sizeof both);
+#else
+  store(to, first);
+  store(to + lanes, second);
+#endif
 }
 
 // The first `count` lanes, the rest zero; and storing only those.
@@ -124,24 +139,25 @@ SPILLWAY_INLINE f32x16 sqrt(f32x16 value) {
   for (int i = 0; i < lanes; ++i) out[i] = __builtin_sqrtf(value[i]);
   return out;
 }
-SPILLWAY_INLINE f32x16 max(f32x16 a, f32x16 b) { return choose(where_negative(a - b), b, a); }
 
-// The lanes added in a fixed tree: halves onto each other.
+// The lanes in a fixed tree, halves onto each other.
+template <typename Join>
+SPILLWAY_INLINE float joined(f32x16 value, const Join& join) {
+  using f32x8 = float __attribute__((vector_size(32)));
+  using f32x4 = float __attribute__((vector_size(16)));
+  f32x8 eight[2];
+  std::memcpy(&eight, &value, sizeof value);
+  eight[0] = join(eight[0], eight[1]);
+  f32x4 four[2];
+  std::memcpy(&four, &eight[0], sizeof four);
+  const auto last = join(four[0], four[1]);
+  return join(join(last[0], last[2]), join(last[1], last[3]));
+}
 SPILLWAY_INLINE float sum(f32x16 value) {
-  float lane[lanes];
-  store(lane, value);
-  for (int width = 8; width >= 1; width /= 2) {
-    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
-  }
-  return lane[0];
+  return joined(value, [](auto a, auto b) { return a + b; });
 }
 SPILLWAY_INLINE float largest(f32x16 value) {
-  float lane[lanes];
-  store(lane, value);
-  for (int width = 8; width >= 1; width /= 2) {
-    for (int i = 0; i < width; ++i) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
-  }
-  return lane[0];
+  return joined(value, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // What one register of the target holds: wider vectors are kept in memory between operations.
@@ -155,6 +171,28 @@ constexpr int register_bytes = 16;
 using Register = float __attribute__((vector_size(register_bytes)));
 using RegisterBits = std::uint32_t __attribute__((vector_size(register_bytes)));
 
+// Calls `part` for each register of the vectors; returns what it returns of them.
+template <typename Part, typename... Vectors>
+SPILLWAY_INLINE f32x16 by_registers(const Part& part, const Vectors&... vectors) {
+  constexpr std::size_t count = sizeof(f32x16) / register_bytes;
+  f32x16 out;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto register_of = [i](const f32x16& vector) {
+      Register one;
+      std::memcpy(&one, reinterpret_cast<const char*>(&vector) + i * register_bytes, register_bytes);
+      return one;
+    };
+    const Register one = part(register_of(vectors)...);
+    std::memcpy(reinterpret_cast<char*>(&out) + i * register_bytes, &one, register_bytes);
+  }
+  return out;
+}
+
+// b where a is NaN, and where b is.
+SPILLWAY_INLINE f32x16 max(f32x16 a, f32x16 b) {
+  return by_registers([](Register x, Register y) { return x > y ? x : y; }, a, b);
+}
+
 // a * b + c, rounded once; twice on the baseline, which has no instruction for it.
 SPILLWAY_INLINE Register fma(Register a, Register b, Register c) {
 #if defined(__AVX512F__)
@@ -166,34 +204,67 @@ SPILLWAY_INLINE Register fma(Register a, Register b, Register c) {
 #endif
 }
 
+// x to the nearest integer, ties to even, for |x| below 2^22; and that as the low bits.
+struct Rounded {
+  Register number;
+  RegisterBits low_bits;
+};
+SPILLWAY_INLINE Rounded rounded(Register shifted, Register shifter) {
+  return {shifted - shifter, reinterpret_cast<RegisterBits>(shifted)};
+}
+
+// y · 2^n where x is at least `least`, 0 where it is below; NaN where x is. y is near 1, and so is 2^n · y then.
+SPILLWAY_INLINE Register scaled_from(Register x, float least, Register y, const Rounded& n) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ), y, n.number);
+#else
+  const Register zero = {};
+  // n goes into the exponent of y by addition.
+  const RegisterBits scaled = reinterpret_cast<RegisterBits>(y) + (n.low_bits << 23);
+  const Register result = x < least ? zero : reinterpret_cast<Register>(scaled);
+  // NOLINTNEXTLINE(misc-redundant-expression): where it is NaN
+  return x != x ? x : result;
+#endif
+}
+
+constexpr float exp_shifter = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
+
 // Range reduction to [-ln2/2, ln2/2] and a polynomial.
 SPILLWAY_INLINE Register exp_of_part(Register x) {
   const Register zero = {};
-  const auto below = x < -87.33654F;
-  const Register clamped = below ? zero : x;
-  const Register shifter = zero + 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
-  const Register shifted = fma(clamped, zero + 1.44269504088896341F, shifter);
-  const Register n = shifted - shifter;
-  const Register r = fma(n, zero + 2.12194440e-4F, fma(n, zero - 0.693359375F, clamped));
+  const Register shifter = zero + exp_shifter;
+  const Rounded n = rounded(fma(x, zero + 1.44269504088896341F, shifter), shifter);
+  const Register r = fma(n.number, zero + 2.12194440e-4F, fma(n.number, zero - 0.693359375F, x));
   Register p = zero + 1.9875691500e-4F;
   for (const float next : {1.3981999507e-3F, 8.3334519073e-3F, 4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F}) {
     p = fma(p, r, zero + next);
   }
-  const Register y = fma(p, r * r, r) + 1.0F;
-  // The low bits of `shifted` are n; y is near 1, so n goes into its exponent by addition.
-  const RegisterBits scaled = reinterpret_cast<RegisterBits>(y) + (reinterpret_cast<RegisterBits>(shifted) << 23);
-  const Register result = below ? zero : reinterpret_cast<Register>(scaled);
-  // NOLINTNEXTLINE(misc-redundant-expression): where it is NaN
-  return x != x ? x : result;
+  return scaled_from(x, -87.33654F, fma(p, r * r, r) + 1.0F, n);
 }
 
 // e^x to about 2 ulp for x of at most about 1, as in a softmax; 0 below -87.3; NaN stays NaN.
 SPILLWAY_INLINE f32x16 exp_below_one(f32x16 x) {
-  Register parts[sizeof x / register_bytes];
-  std::memcpy(parts, &x, sizeof x);
-  for (Register& part : parts) part = exp_of_part(part);
-  std::memcpy(&x, parts, sizeof x);
-  return x;
+  return by_registers([](Register part) { return exp_of_part(part); }, x);
+}
+
+// The minimax polynomial of 2^f for |f| <= 1/2 that is 1 at 0: relative error 1e-7.
+SPILLWAY_INLINE Register exp2_of_part(Register x) {
+  const Register zero = {};
+  const Register shifter = zero + exp_shifter;
+  const Rounded n = rounded(x + shifter, shifter);
+  const Register f = x - n.number;
+  Register p = zero + 0x1.5bba14p-10F;
+  for (const float next : {0x1.3cea88p-7F, 0x1.c6b752p-5F, 0x1.ebf9bcp-3F, 0x1.62e42ap-1F, 1.0F}) {
+    p = fma(p, f, zero + next);
+  }
+  return scaled_from(x, -126.0F, p, n);
+}
+
+// 2^(x · factor - offset) to about 2 ulp of the rounded difference, which is at most about 1; 0 below 2^-126; NaN stays
+// NaN.
+SPILLWAY_INLINE f32x16 exp2_of_difference(f32x16 x, f32x16 factor, f32x16 offset) {
+  return by_registers([](Register a, Register b, Register c) { return exp2_of_part(fma(a, b, -c)); }, x, factor,
+                      offset);
 }
 
 // 1 / (1 + e^-x), from e^-|x|.

@@ -135,7 +135,8 @@ Texts texts_of_options(const TrainOptions& options) {
 
 std::string numeric_key() {
   return fmt::format("{}; kernels {}{}; sums in blocks of {}", matmul_numeric_key(), name_of(best_isa()),
-                     best_isa() == Isa::baseline ? " with exp in two roundings" : " with fused exp",
+                     best_isa() == Isa::baseline ? " with exp in two roundings, attention to base 2"
+                                                 : " with fused exp, attention to base 2",
                      reduction_block_elements);
 }
 

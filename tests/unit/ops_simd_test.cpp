@@ -1,5 +1,7 @@
 // The sixteen lanes: accuracy of their functions, and equal bits of every kernel on each target this processor runs.
 #include "ops/add/kernel.h"
+#include "ops/attention/softmax.h"
+#include "ops/dispatch.h"
 #include "ops/gelu/kernel.h"
 #include "ops/layernorm/kernel.h"
 #include "ops/reduce/kernel.h"
@@ -9,6 +11,9 @@
 #include "ops/simd.h"
 #include "ops/swiglu/kernel.h"
 #include "ops_harness.h"
+
+SPILLWAY_DECLARE_TARGETS(AttentionKernels<float> attention_kernels_f32())
+SPILLWAY_DECLARE_TARGETS(AttentionKernels<bf16_t> attention_kernels_bf16())
 
 namespace spillway::ops_test {
 namespace {
@@ -30,6 +35,23 @@ TEST(Simd, ExpOfASoftmaxIsAccurateAndKeepsNaN) {
   EXPECT_EQ(first_lane(baseline::exp_below_one(baseline::splat(-88))), 0.0F);
   for (const float nan : {NAN, -NAN})
     EXPECT_TRUE(std::isnan(first_lane(baseline::exp_below_one(baseline::splat(nan)))));
+}
+
+TEST(Simd, PowersOfADifferenceAreAccurateAndKeepNaN) {
+  const auto power = [](float x, float factor, float offset) {
+    return first_lane(
+        baseline::exp2_of_difference(baseline::splat(x), baseline::splat(factor), baseline::splat(offset)));
+  };
+  for (float x = -126.0F; x <= 1; x += 0.0137F) {
+    ASSERT_LE(ulps(power(x, 1, 0), std::exp2(static_cast<double>(x))), 2.5) << x;
+    ASSERT_EQ(power(2 * x, 0.5F, 0), power(x, 1, 0)) << x;
+  }
+  EXPECT_EQ(power(3, 2, 6), 1.0F);
+  EXPECT_EQ(power(-1, 1, 125), std::ldexp(1.0F, -126));
+  EXPECT_EQ(power(-1, 1, 125.5F), 0.0F);
+  EXPECT_EQ(power(0, 1, INFINITY), 0.0F);
+  EXPECT_EQ(power(-INFINITY, 1, 0), 0.0F);
+  for (const float nan : {NAN, -NAN}) EXPECT_TRUE(std::isnan(power(nan, 1, 0)) && std::isnan(power(0, 1, nan)));
 }
 
 TEST(Simd, SigmoidIsAccurate) {
@@ -202,6 +224,50 @@ TYPED_TEST(Targets, NormsAgree) {
        this->cols});
     return bytes_of(y, wide, wide2);
   });
+}
+
+template <typename T>
+AttentionKernels<T> (*const attention_of_targets[])() = {};
+template <>
+AttentionKernels<float> (*const attention_of_targets<float>[])() = {
+    &baseline::attention_kernels_f32, &avx2::attention_kernels_f32, &avx512::attention_kernels_f32};
+template <>
+AttentionKernels<bf16_t> (*const attention_of_targets<bf16_t>[])() = {
+    &baseline::attention_kernels_bf16, &avx2::attention_kernels_bf16, &avx512::attention_kernels_bf16};
+
+TYPED_TEST(Targets, AttentionAgrees) {
+  using T = TypeParam;
+  for (const std::int64_t size : {16, 48, 128}) {
+    for (const bool diagonal : {false, true}) {
+      const SoftmaxBlock block{.size = size, .diagonal = diagonal, .scale = 0.25F, .factor = 0.36F};
+      std::vector<float> scores = this->random_floats(size * size);
+      scores[5] = -1000;  // no weight
+      scores[6] = NAN;
+      const std::vector<float> dp = this->random_floats(size * size);
+      const std::vector<float> delta = this->random_floats(size);
+      std::vector<float> offsets(static_cast<std::size_t>(size), 1.5F);
+      offsets.back() = INFINITY;  // of a row after the last token
+      const auto all = [&](AttentionKernels<T> (*kernels)()) {
+        std::vector<float> largest(static_cast<std::size_t>(size * 16), -INFINITY);
+        std::vector<float> sums(largest.size());
+        std::vector<T> terms(scores.size());
+        std::vector<T> p(scores.size());
+        std::vector<T> ds(scores.size());
+        const AttentionKernels<T> kernel = kernels();
+        kernel.find_largest(block, scores.data(), largest.data());
+        kernel.exponentials(block, true, scores.data(), offsets.data(), terms.data(), sums.data());
+        kernel.gradient(block, true, scores.data(), dp.data(), offsets.data(), delta.data(), p.data(), ds.data());
+        for (const float x : {kernel.largest(largest.data() + 16), kernel.total(sums.data() + 16)}) {
+          if constexpr (std::is_same_v<T, float>) p.push_back(x);
+        }
+        terms.insert(terms.end(), p.begin(), p.end());
+        terms.insert(terms.end(), ds.begin(), ds.end());
+        return terms;
+      };
+      SCOPED_TRACE(fmt::format("{} x {}{}", size, size, diagonal ? ", on the diagonal" : ""));
+      expect_same_where_fused(attention_of_targets<T>[0], attention_of_targets<T>[1], attention_of_targets<T>[2], all);
+    }
+  }
 }
 
 TYPED_TEST(Targets, RopeAgrees) {

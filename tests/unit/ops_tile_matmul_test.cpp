@@ -148,6 +148,26 @@ TEST_P(TileMatmulTriangles, HaveTheBitsOfTheWhole) {
   }
 }
 
+// Of rows that lie apart, too.
+TEST_P(TileMatmulTest, BPackedAheadGivesTheSameBits) {
+  for (const Bf16Product how : all_ways) {
+    if (!matmul_has(how)) continue;
+    const MatmulShape shape{
+        .m = tile_m, .n = test_.n, .k = test_.k, .in = DType::bf16, .transposed_b = test_.transposed_b};
+    ScratchLayout layout;
+    const TileMatmul tiles(shape, layout, false, how);
+    const std::int64_t columns = test_.transposed_b ? test_.k : test_.n;
+    const std::int64_t stride = columns + 6 + columns % 2;
+    std::vector<bf16_t> apart(static_cast<std::size_t>(test_.k * test_.n / columns * stride), round_bf16(7));
+    for (std::int64_t i = 0; i < test_.k * test_.n; ++i)
+      apart[static_cast<std::size_t>(i / columns * stride + i % columns)] = b_[static_cast<std::size_t>(i)];
+    std::vector<std::uint32_t> packed(static_cast<std::size_t>(tiles.packed_b_bytes() / 4), 0xffffffffU);
+    tiles.pack_b(apart.data(), stride, packed.data());
+    EXPECT_TRUE(multiply(tiles, layout, shape, {.a = a_.data(), .packed_b = packed.data()}) == product(how))
+        << static_cast<int>(how);
+  }
+}
+
 TEST_P(TileMatmulTest, AllWaysAgreeWithinRounding) {
   if (!matmul_has_bf16()) GTEST_SKIP() << "this processor has no AVX512_BF16";
   const std::vector<float> widened = product(Bf16Product::widened);

@@ -11,66 +11,92 @@ SPILLWAY_INLINE f32x16 up_to(std::int64_t first_column, std::int64_t last, f32x1
   return lane_numbers() <= static_cast<std::int32_t>(last - first_column) ? x : other;
 }
 
-SPILLWAY_INLINE void store_term(float* to, f32x16 value, bool round_terms) {
-  store(to, round_terms ? rounded_to_bf16(value) : value);
+template <typename T>
+SPILLWAY_INLINE f32x16 term_of(f32x16 value, bool round_terms) {
+  return sizeof(T) == sizeof(float) && round_terms ? rounded_to_bf16(value) : value;
 }
-SPILLWAY_INLINE void store_term(bf16_t* to, f32x16 value, bool) { store(to, value); }
 
-void find_largest(const SoftmaxBlock& block, const float* scores, float* largest_of_rows) {
+void find_largest(const SoftmaxBlock& block, const float* scores, float* largest) {
   const f32x16 lowest = splat(-__builtin_inff());
   for (std::int64_t r = 0; r < block.size; ++r) {
     const float* const row = scores + r * block.size;
-    f32x16 best = lowest;
-    for (std::int64_t c = 0; c < block.size; c += lanes) {
-      if (block.diagonal && c > r) break;
-      const f32x16 x = load(row + c) * block.scale;
-      best = max(best, block.diagonal ? up_to(c, r, x, lowest) : x);
-    }
-    const float found = largest(best);
-    if (found > largest_of_rows[r]) largest_of_rows[r] = found;
+    const std::int64_t end = block.diagonal ? r + 1 : block.size;
+    f32x16 best = load(largest + r * lanes);
+    std::int64_t c = 0;
+    for (; c + lanes <= end; c += lanes) best = max(best, load(row + c));
+    if (c < end) best = max(best, up_to(c, r, load(row + c), lowest));
+    store(largest + r * lanes, best);
   }
 }
 
 template <typename T>
-void exponentials(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* largest_of_rows,
-                  T* terms, float* sums) {
+void exponentials(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* offsets, T* terms,
+                  float* sums) {
+  const f32x16 factor = splat(block.factor);
+  const f32x16 zero = splat(0.0F);
   for (std::int64_t r = 0; r < block.size; ++r) {
     const float* const row = scores + r * block.size;
     T* const to = terms + r * block.size;
+    const f32x16 offset = splat(offsets[r]);
+    const std::int64_t end = block.diagonal ? r + 1 : block.size;
     f32x16 sum = load(sums + r * lanes);
-    for (std::int64_t c = 0; c < block.size; c += lanes) {
-      f32x16 term = splat(0.0F);
-      if (!block.diagonal || c <= r) {
-        term = exp_below_one(load(row + c) * block.scale - largest_of_rows[r]);
-        if (block.diagonal) term = up_to(c, r, term, splat(0.0F));
-        sum += term;
-      }
-      store_term(to + c, term, round_terms);
+    std::int64_t c = 0;
+    for (; c + 2 * lanes <= end; c += 2 * lanes) {
+      const f32x16 first = exp2_of_difference(load(row + c), factor, offset);
+      const f32x16 second = exp2_of_difference(load(row + c + lanes), factor, offset);
+      sum += first;
+      sum += second;
+      store(to + c, term_of<T>(first, round_terms), term_of<T>(second, round_terms));
     }
+    for (; c < end; c += lanes) {
+      const f32x16 term = up_to(c, end - 1, exp2_of_difference(load(row + c), factor, offset), zero);
+      sum += term;
+      store(to + c, term_of<T>(term, round_terms));
+    }
+    for (; c < block.size; c += lanes) store(to + c, zero);
     store(sums + r * lanes, sum);
   }
 }
 
+// Of sixteen queries and a key.
+struct GradientTerms {
+  f32x16 probability, score_gradient;
+};
+
+SPILLWAY_INLINE GradientTerms gradient_terms(const SoftmaxBlock& block, const float* score, const float* dp,
+                                             const float* offset, const float* delta) {
+  const f32x16 probability = exp2_of_difference(load(score), splat(block.factor), load(offset));
+  return {probability, probability * (load(dp) - load(delta)) * block.scale};
+}
+
 template <typename T>
-void gradient(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* dp, const float* lse,
+void gradient(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* dp, const float* offsets,
               const float* delta, T* p, T* ds) {
+  const f32x16 zero = splat(0.0F);
   for (std::int64_t key = 0; key < block.size; ++key) {
     const std::int64_t row = key * block.size;
-    for (std::int64_t c = 0; c < block.size; c += lanes) {
-      f32x16 probability = splat(0.0F);
-      f32x16 score_gradient = splat(0.0F);
-      if (!block.diagonal || c + lanes > key) {
-        probability = exp_below_one(load(scores + row + c) * block.scale - load(lse + c));
-        score_gradient = probability * (load(dp + row + c) - load(delta + c)) * block.scale;
-        if (block.diagonal) {
-          const f32x16 zero = splat(0.0F);
-          probability = up_to(c, key - 1, zero, probability);
-          score_gradient = up_to(c, key - 1, zero, score_gradient);
-        }
-      }
-      store_term(p + row + c, probability, round_terms);
-      store_term(ds + row + c, score_gradient, round_terms);
+    const auto terms_at = [&](std::int64_t c) {
+      return gradient_terms(block, scores + row + c, dp + row + c, offsets + c, delta + c);
+    };
+    const auto store_one = [&](std::int64_t c, const GradientTerms& terms) {
+      store(p + row + c, term_of<T>(terms.probability, round_terms));
+      store(ds + row + c, term_of<T>(terms.score_gradient, round_terms));
+    };
+    std::int64_t c = 0;
+    if (block.diagonal) {
+      for (; c + lanes <= key; c += lanes) store_one(c, {zero, zero});
+      const GradientTerms terms = terms_at(c);
+      store_one(c, {up_to(c, key - 1, zero, terms.probability), up_to(c, key - 1, zero, terms.score_gradient)});
+      c += lanes;
     }
+    for (; c + 2 * lanes <= block.size; c += 2 * lanes) {
+      const GradientTerms first = terms_at(c);
+      const GradientTerms second = terms_at(c + lanes);
+      store(p + row + c, term_of<T>(first.probability, round_terms), term_of<T>(second.probability, round_terms));
+      store(ds + row + c, term_of<T>(first.score_gradient, round_terms),
+            term_of<T>(second.score_gradient, round_terms));
+    }
+    if (c < block.size) store_one(c, terms_at(c));
   }
 }
 
@@ -84,24 +110,25 @@ float dot(const T* a, const T* b, std::int64_t count) {
 }
 
 float total(const float* partial_sums) { return sum(load(partial_sums)); }
+float largest_of(const float* partial) { return largest(load(partial)); }
 
 template <typename T>
-void divide(const float* row, float divisor, std::int64_t count, T* to) {
+void scaled(const float* row, float factor, std::int64_t count, T* to) {
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) store(to + i, load(row + i) / divisor);
-  if (i < count) store_first(to + i, load_first(row + i, count - i) / divisor, count - i);
+  for (; i + lanes <= count; i += lanes) store(to + i, load(row + i) * factor);
+  if (i < count) store_first(to + i, load_first(row + i, count - i) * factor, count - i);
 }
 
 template <typename T>
 AttentionKernels<T> attention_kernels_for() {
-  return {&find_largest, &exponentials<T>, &gradient<T>, &total};
+  return {&find_largest, &exponentials<T>, &gradient<T>, &largest_of, &total};
 }
 
 }  // namespace
 
 AttentionKernels<float> attention_kernels_f32() { return attention_kernels_for<float>(); }
 AttentionKernels<bf16_t> attention_kernels_bf16() { return attention_kernels_for<bf16_t>(); }
-RowKernels<float> row_kernels_f32() { return {&dot<float>, &divide<float>}; }
-RowKernels<bf16_t> row_kernels_bf16() { return {&dot<bf16_t>, &divide<bf16_t>}; }
+RowKernels<float> row_kernels_f32() { return {&dot<float>, &scaled<float>}; }
+RowKernels<bf16_t> row_kernels_bf16() { return {&dot<bf16_t>, &scaled<bf16_t>}; }
 
 }  // namespace spillway::SPILLWAY_TARGET

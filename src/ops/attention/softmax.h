@@ -8,25 +8,30 @@
 
 namespace spillway {
 
+// Exponents are to base 2, so that a term takes one multiply-add before its exponential: scale · score · log2(e) less
+// the row's offset.
 struct SoftmaxBlock {
   std::int64_t size = 0;  // rows and columns, a multiple of 16
   bool diagonal = false;  // only keys up to the query's own place count
   float scale = 1;
+  float factor = 1;  // scale · log2(e), above 0
 };
 
 template <typename T>
 struct AttentionKernels {
-  // largest[r] = max(largest[r], scale · scores[r][c] over the keys that count); starts from -infinity.
+  // largest[r] = max(largest[r], scores[r][c] over the keys that count), as 16 partial ones a row; starts from
+  // -infinity.
   void (*find_largest)(const SoftmaxBlock& block, const float* scores, float* largest);
-  // terms[r][c] = exp(scale · scores[r][c] - largest[r]), 0 for keys that do not count; sums[r] adds their lanes, as 16
+  // terms[r][c] = 2^(factor · scores[r][c] - offsets[r]), 0 for keys that do not count; sums[r] adds their lanes, as 16
   // partial sums a row.
-  void (*exponentials)(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* largest, T* terms,
+  void (*exponentials)(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* offsets, T* terms,
                        float* sums);
-  // From transposed scores (rows are keys, columns are queries): p = exp(scale · score - lse[query]) and ds = p · (dp -
-  // delta[query]) · scale, transposed as well.
-  void (*gradient)(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* dp, const float* lse,
-                   const float* delta, T* p, T* ds);
-  // The sum of 16 partial sums.
+  // From transposed scores (rows are keys, columns are queries): p = 2^(factor · score - offsets[query]) and ds = p ·
+  // (dp - delta[query]) · scale, transposed as well.
+  void (*gradient)(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* dp,
+                   const float* offsets, const float* delta, T* p, T* ds);
+  // Of 16 partial ones, and the sum of 16 partial sums.
+  float (*largest)(const float* partial);
   float (*total)(const float* partial_sums);
 };
 
@@ -35,8 +40,8 @@ template <typename D>
 struct RowKernels {
   // The dot product of two rows, in 16 lanes.
   float (*dot)(const D* a, const D* b, std::int64_t count);
-  // to[i] = round(row[i] / divisor).
-  void (*divide)(const float* row, float divisor, std::int64_t count, D* to);
+  // to[i] = round(row[i] · factor).
+  void (*scaled)(const float* row, float factor, std::int64_t count, D* to);
 };
 
 template <typename T>

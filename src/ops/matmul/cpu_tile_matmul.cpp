@@ -128,25 +128,43 @@ void TileMatmul::run(std::int64_t task, const Operands& operands, std::span<std:
   std::optional<AmxTiles> registers;
   if (uses_amx()) registers.emplace();
   const MatmulPart part = this->part(task);
-  const std::int64_t end = part.column + part.columns;
-  for (std::int64_t column = part.column; column < end; column += block_columns_) {
+  for_blocks(part.column, part.columns, [&](const Block& block) { run_block(part, block, operands, scratch); });
+}
+
+std::int64_t TileMatmul::packed_b_bytes() const { return round_up(shape_.n, tile_columns_) * steps_ * unit_bytes; }
+
+void TileMatmul::pack_b(const void* b, std::int64_t b_stride, std::uint32_t* to) const {
+  for (std::int64_t part = 0; part < column_parts_; ++part) {
+    const auto [row, rows, column, columns] = this->part(part);
+    for_blocks(column, columns, [&](const Block& block) { pack_block({b, b_stride}, block, to + place_of(block)); });
+  }
+}
+
+std::int64_t TileMatmul::place_of(const Block& block) const {
+  return block.column * steps_ + block.steps.first * round_up(block.columns, tile_columns_);
+}
+
+template <typename Visit>
+void TileMatmul::for_blocks(std::int64_t first_column, std::int64_t columns, const Visit& visit) const {
+  const std::int64_t end = first_column + columns;
+  for (std::int64_t column = first_column; column < end; column += block_columns_) {
     for (std::int64_t step = 0; step < steps_; step += chunk_steps_) {
-      const Steps steps{step, std::min(chunk_steps_, steps_ - step)};
-      run_block(part, {column, std::min(block_columns_, end - column), steps}, operands, scratch);
+      visit(Block{column, std::min(block_columns_, end - column), {step, std::min(chunk_steps_, steps_ - step)}});
     }
   }
 }
 
 void TileMatmul::run_block(const MatmulPart& part, const Block& block, const Operands& operands,
                            std::span<std::byte> scratch) const {
-  auto* const packed = scratch_part<std::uint32_t>(scratch, packed_);
+  auto* const own = scratch_part<std::uint32_t>(scratch, packed_);
+  const std::uint32_t* const packed = operands.packed_b == nullptr ? own : operands.packed_b + place_of(block);
   auto* const bias = scratch_part<float>(scratch, bias_);
   auto* const sums = scratch_part<float>(scratch, sums_);
   const bool begins = block.steps.first == 0;
   const bool ends = block.steps.first + block.steps.count == steps_;
   const DType out = ends ? shape_.out : DType::f32;
   const std::int64_t stride_bytes = (operands.a_stride == 0 ? shape_.k : operands.a_stride) * size_of(shape_.in);
-  pack_block(operands.b, block, packed);
+  if (operands.packed_b == nullptr) pack_block({operands.b, b_stride()}, block, own);
   if (ends && shape_.has_bias) widen_bias(operands.bias, block.column, block.columns, bias);
   for (std::int64_t row = 0; row < part.rows; row += tile_rows_) {
     const std::int64_t rows = std::min(tile_rows_, part.rows - row);
@@ -200,44 +218,46 @@ TileMatmul::Extent TileMatmul::extent_of(Triangle triangle, std::int64_t first_r
 }
 
 // Panels of [step][column]; columns that do not exist are zero.
-void TileMatmul::pack_block(const void* b, const Block& block, std::uint32_t* to) const {
+void TileMatmul::pack_block(const Stored& stored, const Block& block, std::uint32_t* to) const {
   const std::int64_t steps = block.steps.count;
   if (const std::int64_t last = block.columns % tile_columns_; last > 0) {
     std::memset(to + (block.columns - last) * steps, 0, static_cast<std::size_t>(tile_columns_ * steps * unit_bytes));
   }
   if (!shape_.transposed_b) {
-    pack_rows(b, block, to);
+    pack_rows(stored, block, to);
     return;
   }
   for (std::int64_t at = 0; at < block.columns; at += panel_columns_) {
-    pack_columns(b, block, block.column + at, std::min(panel_columns_, block.columns - at), to + at * steps);
+    pack_columns(stored, block, block.column + at, std::min(panel_columns_, block.columns - at), to + at * steps);
   }
 }
 
-void TileMatmul::pack_rows(const void* b, const Block& block, std::uint32_t* to) const {
+void TileMatmul::pack_rows(const Stored& stored, const Block& block, std::uint32_t* to) const {
+  const auto [b, stride] = stored;
   const auto [first, steps] = block.steps;
   if (shape_.in == DType::f32) {
-    const auto* const from = static_cast<const std::uint32_t*>(b) + first * shape_.n + block.column;
-    pack_kernels().unit_rows(from, shape_.n, steps, block.columns, panel_columns_, to);
+    const auto* const from = static_cast<const std::uint32_t*>(b) + first * stride + block.column;
+    pack_kernels().unit_rows(from, stride, steps, block.columns, panel_columns_, to);
     return;
   }
   const std::int64_t row = first * (widens() ? 1 : 2);
-  const auto* const from = static_cast<const std::uint16_t*>(b) + row * shape_.n + block.column;
+  const auto* const from = static_cast<const std::uint16_t*>(b) + row * stride + block.column;
   const auto pack = widens() ? pack_kernels().widen_rows : pack_kernels().pair_rows;
-  pack(from, shape_.n, steps, block.columns, panel_columns_, to);
+  pack(from, stride, steps, block.columns, panel_columns_, to);
 }
 
 // A panel of B^T, whose rows are columns.
-void TileMatmul::pack_columns(const void* b, const Block& block, std::int64_t column, std::int64_t columns,
+void TileMatmul::pack_columns(const Stored& stored, const Block& block, std::int64_t column, std::int64_t columns,
                               std::uint32_t* to) const {
   const auto [first, steps] = block.steps;
-  const std::int64_t at = column * steps_ + first;
+  const std::int64_t stride = stored.stride * size_of(unit_) / unit_bytes;
+  const std::int64_t at = column * stride + first;
   if (widens()) {
-    const auto* const from = static_cast<const std::uint16_t*>(b) + at;
-    pack_kernels().transpose_widened(from, steps_, columns, steps, to, panel_columns_);
+    const auto* const from = static_cast<const std::uint16_t*>(stored.b) + at;
+    pack_kernels().transpose_widened(from, stride, columns, steps, to, panel_columns_);
   } else {
-    const auto* const from = static_cast<const std::uint32_t*>(b) + at;
-    pack_kernels().transpose32(from, steps_, columns, steps, to, panel_columns_);
+    const auto* const from = static_cast<const std::uint32_t*>(stored.b) + at;
+    pack_kernels().transpose32(from, stride, columns, steps, to, panel_columns_);
   }
 }
 

@@ -53,15 +53,20 @@ class TileMatmul {
   MatmulPart part(std::int64_t task) const;
 
   struct Operands {
-    const void* a = nullptr;    // the first row of the part
-    std::int64_t a_stride = 0;  // in elements, even; 0: rows are dense. Only with tiles
-    const void* b = nullptr;    // the others whole
+    const void* a = nullptr;                  // the first row of the part
+    std::int64_t a_stride = 0;                // in elements, even; 0: rows are dense. Only with tiles
+    const void* b = nullptr;                  // the others whole
+    const std::uint32_t* packed_b = nullptr;  // instead of b: what pack_b wrote
     const void* bias = nullptr;
     const float* sum = nullptr;  // added to C, may be C; only where the shape accumulates
     void* c = nullptr;
     Triangle triangle = Triangle::none;
   };
   void run(std::int64_t task, const Operands& operands, std::span<std::byte> scratch) const;
+
+  // B packed once for many products. Rows of B as it is stored are b_stride elements apart, an even number.
+  std::int64_t packed_b_bytes() const;
+  void pack_b(const void* b, std::int64_t b_stride, std::uint32_t* to) const;
 
  private:
   struct Steps {
@@ -77,11 +82,20 @@ class TileMatmul {
   };
   // What is computed of the tile of these rows.
   Extent extent_of(Triangle triangle, std::int64_t first_row, std::int64_t end_row, const Steps& steps) const;
+  // Calls `visit` for each block of these columns.
+  template <typename Visit>
+  void for_blocks(std::int64_t column, std::int64_t columns, const Visit& visit) const;
   void run_block(const MatmulPart& part, const Block& block, const Operands& operands,
                  std::span<std::byte> scratch) const;
-  void pack_block(const void* b, const Block& block, std::uint32_t* to) const;
-  void pack_rows(const void* b, const Block& block, std::uint32_t* to) const;
-  void pack_columns(const void* b, const Block& block, std::int64_t column, std::int64_t columns,
+  struct Stored {
+    const void* b;
+    std::int64_t stride;  // in elements
+  };
+  std::int64_t b_stride() const { return shape_.transposed_b ? shape_.k : shape_.n; }
+  std::int64_t place_of(const Block& block) const;  // in all of B packed
+  void pack_block(const Stored& stored, const Block& block, std::uint32_t* to) const;
+  void pack_rows(const Stored& stored, const Block& block, std::uint32_t* to) const;
+  void pack_columns(const Stored& stored, const Block& block, std::int64_t column, std::int64_t columns,
                     std::uint32_t* to) const;
   struct Rows {
     const std::uint32_t* units;
