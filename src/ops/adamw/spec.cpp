@@ -57,8 +57,13 @@ Operand newest(Recorder& recorder, PieceId id) {
 
 }  // namespace
 
-const OpSpec adamw_spec{
-    "adamw", infer, cost, nullptr, {{0, 0}, {1, 1}, {2, 2}, {3, 3}}, static_cast<int>(AdamwRead::grad), false, true};
+const OpSpec adamw_spec = {.name = "adamw",
+                           .infer = infer,
+                           .cost = cost,
+                           .gradient = nullptr,
+                           .shares = {{0, 0}, {1, 1}, {2, 2}, {3, 3}},
+                           .offset_read = static_cast<int>(AdamwRead::grad),
+                           .anywhere = true};
 
 ValueType packed_moment_type(std::int64_t rows, std::int64_t cols) { return {DType::u8, rows, packed_row_bytes(cols)}; }
 
