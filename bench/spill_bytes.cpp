@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "model/presets.h"
 #include "model/programs.h"
 #include "plan/plan.h"
@@ -44,7 +45,9 @@ std::vector<std::string> kinds_of(const Layout& layout, const State& state) {
 
 int bench(const Settings& settings) {
   const std::string preset = settings.text("preset", "gpt2-124m");
-  ModelConfig config = find_preset(preset)->config;
+  const Preset* const found = find_preset(preset);
+  if (found == nullptr) throw UserError("preset: '{}' is none", preset);
+  ModelConfig config = found->config;
   if (config.vocab_size == 0) config.vocab_size = config.family == Family::gpt2 ? 50257 : 32000;
   const DType dtype = settings.text("dtype", "bf16") == "f32" ? DType::f32 : DType::bf16;
   const Moments moments = settings.text("moments", "f32") == "8bit" ? Moments::packed : Moments::f32;

@@ -114,7 +114,7 @@ std::unique_ptr<Kernel> make_linear_dw(const KernelKey& key, Device& device) {
                            .n = key.writes[0].cols,
                            .k = key.reads[1].rows,
                            .in = x.dtype,
-                           .out = DType::f32,
+                           .out = key.writes[0].dtype,
                            .transposed_a = true,
                            .accumulate = present(key.reads[2]),
                            .a_alignment_bytes = out_in ? 16 : x_alignment,

@@ -136,6 +136,8 @@ UpdateRecorder::Final UpdateRecorder::finalize(const Operand& state, const Label
   Final final{{weight, at, state.count, keeps(state), part}, recorder_.accumulator(state)};
   if (model_.dtype() == DType::bf16) {
     const Operand accumulator = final.grad;
+    final.grad = recorder_.round_accumulator(state, final.of.gradient);
+    if (final.grad.exists()) return final;
     if (final.of.gradient == PieceId::none) {
       final.grad = round_to_bf16(recorder_, accumulator);
     } else {

@@ -138,7 +138,26 @@ void Recorder::set_accumulator(Operand state, Operand accumulator) {
                  index_of(state.first));
   found->second.accumulator = accumulator;
   const PieceId kept = kept_in_ ? kept_in_(state) : PieceId::none;
-  if (kept == PieceId::none) return;
+  if (kept != PieceId::none) make_version(accumulator, kept);
+}
+
+Operand Recorder::round_accumulator(Operand state, PieceId kept) {
+  const Operand accumulator = this->accumulator(state);
+  const auto made = std::find_if(program_.ops.rbegin(), program_.ops.rend(), [&](const Op& op) {
+    return op.writes.size() == 1 && op.writes.front() == accumulator;
+  });
+  SPILLWAY_CHECK(made != program_.ops.rend(), "no op wrote %{}", index_of(accumulator.first));
+  const bool alone = std::none_of(made->spec->shares.begin(), made->spec->shares.end(), [&](const Share& share) {
+    return made->reads[static_cast<std::size_t>(share.read)].exists();
+  });
+  if (!made->spec->rounds || !alone) return {};
+  made->attrs.set("rounded", std::int64_t{1});
+  program_.values[index_of(accumulator.first)].type = written_types(*made->spec, made->attrs, made->reads).front();
+  if (kept != PieceId::none) make_version(accumulator, kept);
+  return accumulator;
+}
+
+void Recorder::make_version(const Operand& accumulator, PieceId kept) {
   Value& value = program_.values[index_of(accumulator.first)];
   SPILLWAY_CHECK(accumulator.count == 1 && value.type == type_of_piece(state_, kept),
                  "an accumulator is no version of {}", state_.describe(kept));

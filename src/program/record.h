@@ -71,6 +71,10 @@ class Recorder {
   // The fp32 accumulator of a trainable state operand, absent when nothing contributed yet.
   Operand accumulator(Operand state) const;
   void set_accumulator(Operand state, Operand accumulator);
+  // Lets the op that made the accumulator round it to bf16 where it writes it, since nothing else was added, and
+  // returns that: a version of piece `kept`, or a local value where that is none. Absent where the op cannot
+  // (OpSpec::rounds) or others contributed.
+  Operand round_accumulator(Operand state, PieceId kept);
   // From here on the accumulator of a state operand is a version of the piece that `piece_of` names for it, and so
   // outlives the step; PieceId::none: a local value as otherwise.
   void keep_accumulators(std::function<PieceId(const Operand& state)> piece_of) { kept_in_ = std::move(piece_of); }
@@ -111,6 +115,7 @@ class Recorder {
     std::vector<ValueId> values_;
   };
 
+  void make_version(const Operand& accumulator, PieceId kept);
   std::vector<ValueType> written_types(const OpSpec& spec, const Attrs& attrs, const std::vector<Operand>& reads) const;
   void append(const OpSpec& spec, Attrs attrs, std::vector<Operand> reads, std::vector<Operand> writes);
   ValueId add_value(const Value& value);

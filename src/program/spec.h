@@ -33,6 +33,8 @@ struct OpSpec {
   // The read in which attribute row_begin chooses where the op begins, or -1. Such ops share a kernel: the address of
   // that read moves instead.
   int offset_read = -1;
+  // With attribute rounded = 1 and nothing to add to, its one write is bf16 where it is f32 without.
+  bool rounds = false;
   // It computes matrix products: too dear to record again only to save its writes; see program/recompute.h.
   bool multiplies = false;
   // Its bits are the same on every processor, so a plan may run it where its operands lie.

@@ -177,6 +177,8 @@ TEST_F(CudaKernels, ProductsAreNearTheCpus) {
         expect_cuda_near_cpu({&linear_dx_spec, wide, {dy, w, random(DType::f32, rows, in)}}, tolerance);
         expect_cuda_near_cpu({&linear_dw_spec, attrs, {x, dy, absent()}}, tolerance);
         expect_cuda_near_cpu({&linear_dw_spec, attrs, {x, dy, old}}, tolerance);
+        const Attrs rounded{{"weight_out_in", out_in}, {"rounded", std::int64_t{1}}};
+        if (dtype == DType::bf16) expect_cuda_near_cpu({&linear_dw_spec, rounded, {x, dy, absent()}}, tolerance);
       }
     }
     const Attrs chosen{{"weight_out_in", std::int64_t{1}},

@@ -242,6 +242,45 @@ TEST(Linear, GradientRuleAddsMicroBatchesInOneAccumulator) {
   EXPECT_EQ(weight_gradients[1]->reads[2], weight_gradients[0]->writes[0]);
 }
 
+TEST(Linear, ARoundedGradientIsTheGradientRounded) {
+  Seeded seeded;
+  for (const bool out_in : {false, true}) {
+    for (const LinearSize& size : {LinearSize{5, 7, 3}, LinearSize{300, 128, 257}, LinearSize{64, 800, 96}}) {
+      Tested tested = weight_gradient(size, {.dtype = DType::bf16, .weight_out_in = out_in}, seeded.rng);
+      const Matrix wide = run(tested.op)[0];
+      tested.op.attrs.set("rounded", std::int64_t{1});
+      const Matrix rounded = run(tested.op)[0];
+      ASSERT_EQ(rounded.type.dtype, DType::bf16);
+      for (std::size_t i = 0; i < wide.numbers.size(); ++i)
+        ASSERT_EQ(rounded.numbers[i], widen(round_bf16(static_cast<float>(wide.numbers[i])))) << i;
+    }
+  }
+}
+
+// The only contribution is rounded where it is written; where several add up, the sum is rounded apart, in place of
+// none.
+TEST(Linear, AnOnlyContributionIsRoundedByItsOp) {
+  for (const std::int32_t micro_batches : {1, 2}) {
+    State state;
+    const TensorId weight =
+        state.add({.name = "w", .dtype = DType::bf16, .rows = 6, .cols = 4, .trainable = true}, 1 << 20);
+    Program program;
+    Recorder recorder(program, state);
+    const Operand w = recorder.state_tensor(weight);
+    std::vector<Recorder::Seed> seeds;
+    for (std::int32_t m = 0; m < micro_batches; ++m) {
+      recorder.label({.phase = Phase::forward, .layer = 0, .micro_batch = m, .part = "mlp"});
+      const Operand y = linear(recorder, recorder.input({DType::bf16, 5, 4}), w, {});
+      seeds.push_back({y, recorder.input({DType::bf16, 5, 6})});
+    }
+    recorder.backward(seeds, linear_spec, [](const Label&) {});
+    const Operand made = recorder.accumulator(w);
+    const Operand rounded = recorder.round_accumulator(w, PieceId::none);
+    EXPECT_EQ(rounded.exists(), micro_batches == 1);
+    EXPECT_EQ(program.type_of(made).dtype, micro_batches == 1 ? DType::bf16 : DType::f32);
+  }
+}
+
 TEST(Linear, TasksDependOnTheShapeAlone) {
   EXPECT_EQ(matmul_panel_rows(1), 64);
   EXPECT_EQ(matmul_panel_rows(1024), 128);

@@ -57,7 +57,7 @@ class WeightGradientKernel : public Kernel {
                   .n = c_type_.cols,
                   .k = dy_type_.rows,
                   .in = dy_type_.dtype,
-                  .out = DType::f32,
+                  .out = c_type_.dtype,
                   .accumulate = present(key.reads[2])},
                  layout_, true),
         left_(layout_.take(product_.most_part_rows() * product_.copied_row_stride() * size_of(dy_type_.dtype))) {}

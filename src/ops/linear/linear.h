@@ -12,13 +12,13 @@ namespace spillway {
 // where attribute out_f32 = 1. Differentiable when all rows of x are chosen.
 extern const OpSpec linear_spec;
 
-// reads dy [T, out], W, accumulator f32 [T, in] (optional); writes dx [T, in] in the dtype of dy, or f32 where out_f32
-// =
-// 1. With an accumulator dx is f32, adds to it and may share it.
+// reads dy [T, out], W, accumulator f32 [T, in] (optional); writes dx [T, in] in the dtype of dy, or f32 where
+// out_f32 = 1. With an accumulator dx is f32, adds to it and may share it.
 extern const OpSpec linear_dx_spec;
 
 // reads x [X, in], dy [rows, out], accumulator f32 in the shape of W (optional); writes the accumulator plus this
-// gradient, f32 in the shape of W; may share the old one. The first contribution of a step has no accumulator.
+// gradient, f32 in the shape of W; may share the old one. The first contribution of a step has no accumulator. With
+// attribute rounded = 1 there is none, and the gradient is written as bf16, rounded once.
 extern const OpSpec linear_dw_spec;
 
 struct LinearOptions {

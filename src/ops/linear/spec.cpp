@@ -56,8 +56,10 @@ std::vector<ValueType> infer_linear_dw(const Attrs& attrs, std::span<const Value
   const LinearRows rows = linear_rows(attrs, x);
   SPILLWAY_CHECK(dy.rows == rows.count && dy.dtype == x.dtype, "dy {} x {} {} for {} rows of {}", dy.rows, dy.cols,
                  name_of(dy.dtype), rows.count, name_of(x.dtype));
-  ValueType gradient{.dtype = DType::f32, .rows = x.cols, .cols = dy.cols};
-  if (linear_weight_out_in(attrs)) gradient = {.dtype = DType::f32, .rows = dy.cols, .cols = x.cols};
+  const bool rounded = attrs.integer_or("rounded", 0) != 0;
+  SPILLWAY_CHECK(!rounded || reads[2].rows == 0, "a rounded gradient of {} rows has an accumulator", reads[2].rows);
+  ValueType gradient{.dtype = rounded ? DType::bf16 : DType::f32, .rows = x.cols, .cols = dy.cols};
+  if (linear_weight_out_in(attrs)) std::swap(gradient.rows, gradient.cols);
   check_accumulator(reads[2], gradient.rows, gradient.cols);
   return {gradient};
 }
@@ -125,7 +127,8 @@ const OpSpec linear_dw_spec = {.name = "linear_dw",
                                .cost = &cost_of_dw,
                                .gradient = nullptr,
                                .shares = {{.write = 0, .read = 2}},
-                               .offset_read = 0};
+                               .offset_read = 0,
+                               .rounds = true};
 
 LinearRows linear_rows(const Attrs& attrs, const ValueType& x) {
   const LinearRows rows{.begin = attrs.integer_or("row_begin", 0), .count = attrs.integer_or("row_count", x.rows)};
