@@ -295,7 +295,12 @@ class PlanInterpreter {
     return instr.stays.empty() ? BundleId::none : runs_[step.run].plan.stays[index_of(instr.stays.front())].bundle;
   }
 
-  // Of a move: the memory it fills, or takes from. The disk is below the host.
+  // What a move of the disk fills, or takes from.
+  Residence moved(const Step& step) const {
+    return residence_of(runs_[step.run].plan.stays[index_of(instr_of(step).stays.front())]);
+  }
+
+  // Of a copy: the memory it fills, or takes from.
   static MemoryId to_of(Instr::Kind kind) { return kind == Instr::Kind::up ? MemoryId::device : MemoryId::host; }
   static MemoryId from_of(Instr::Kind kind) { return kind == Instr::Kind::down ? MemoryId::device : MemoryId::host; }
 
@@ -328,9 +333,9 @@ class PlanInterpreter {
     } else if (instr.kind == Instr::Kind::read) {
       if (!disk_[index_of(bundle)]) return fail(fmt::format("instruction {} reads what is not on disk", i));
       sampled_[i] = *disk_[index_of(bundle)];
-      mark_all({MemoryId::host, bundle}, i);
+      mark_all(moved(steps_[i]), i);
     } else if (instr.kind == Instr::Kind::write) {
-      sampled_[i] = sample({MemoryId::host, bundle});
+      sampled_[i] = sample(moved(steps_[i]));
       disk_[index_of(bundle)].reset();
     } else if (is_copy(instr.kind)) {
       sampled_[i] = sample({from_of(instr.kind), bundle});
@@ -364,15 +369,14 @@ class PlanInterpreter {
       });
     } else if (instr.kind == Instr::Kind::read) {
       if (disk_[index_of(bundle)] != sampled_[i]) fail(fmt::format("the disk changed under instruction {}", i));
-      fill({MemoryId::host, bundle}, i);
+      fill(moved(steps_[i]), i);
     } else if (is_copy(instr.kind)) {
       if (sample({from_of(instr.kind), bundle}) != sampled_[i]) {
         fail(fmt::format("what instruction {} copies changed under it", i));
       }
       fill({to_of(instr.kind), bundle}, i);
     } else if (instr.kind == Instr::Kind::write) {
-      if (sample({MemoryId::host, bundle}) != sampled_[i])
-        fail(fmt::format("what instruction {} writes changed under it", i));
+      if (sample(moved(steps_[i])) != sampled_[i]) fail(fmt::format("what instruction {} writes changed under it", i));
       if (disk_[index_of(bundle)]) fail(fmt::format("two instructions write bundle {}", index_of(bundle)));
       disk_[index_of(bundle)] = sampled_[i];
     }

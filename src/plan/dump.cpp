@@ -20,6 +20,7 @@ std::string dump(const Plan& plan, const Layout& layout, const Program& program)
     } else {
       const Stay& stay = plan.stays[index_of(instr.stays.front())];
       text += fmt::format("bundle {} {} bytes", index_of(stay.bundle), layout.bundles[index_of(stay.bundle)].bytes);
+      if (is_direct(plan, instr)) text += " of the device, directly";
     }
     for (const StayId id : instr.begins) {
       text += fmt::format(" +{}[", index_of(id));

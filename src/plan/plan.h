@@ -70,7 +70,7 @@ struct Instr {
   LaneId lane = LaneId::compute;
   OpId op = OpId::none;  // of a run
   // Those it touches: one for a move of the disk, that of the device and that of the host for a copy, the op's bundles
-  // for a run, none for a commit.
+  // for a run, none for a commit. A move of the disk that names a stay of the device is a direct one (plan/direct.h).
   std::vector<StayId> stays;
   std::vector<StayId> begins;  // those among them whose pages it attaches first
   std::vector<InstrId> after;  // done before it starts, beside its lane's order
@@ -124,8 +124,9 @@ struct Plan {
   Boundary entry;
   Boundary exit;
   Traffic traffic;              // of one step, to and from disk
-  std::int64_t up_bytes = 0;    // of one step, over the link
+  std::int64_t up_bytes = 0;    // of one step, copied over the link
   std::int64_t down_bytes = 0;  // the same
+  Traffic direct;               // of `traffic`, between disk and device, past the host's memory: not among the copies
   std::int64_t peak_pages = 0;  // in use at once, of the host
   std::int64_t peak_device_pages = 0;
   std::int64_t local_slots = 0;  // pages' worth of disk for local bundles that move
@@ -136,9 +137,16 @@ struct Plan {
   MemoryId memory_of(LaneId lane) const {
     return lane == LaneId::compute && device_pages > 0 ? MemoryId::device : MemoryId::host;
   }
+  // Something goes between the device and what is below it.
+  bool uses_link() const { return up_bytes + down_bytes + direct.read_bytes + direct.write_bytes > 0; }
   // Of the memory that the compute lane uses.
   std::int64_t compute_pages() const { return device_pages > 0 ? device_pages : pages; }
 };
+
+// A move between disk and device.
+inline bool is_direct(const Plan& plan, const Instr& instr) {
+  return is_of_disk(instr.kind) && plan.stays[index_of(instr.stays.front())].memory == MemoryId::device;
+}
 
 // By state bundle: whether what is below the device when this plan begins is neither read by it nor left by it to be
 // read. All false for plans of one memory.
@@ -190,6 +198,7 @@ struct PlanRequest {
   const std::vector<LaneId>* lanes = nullptr;
   // By segment, of a plan with a device: its ops run on the host's processor, in the host's memory. Null: none does.
   const std::vector<bool>* below = nullptr;
+  bool direct = false;  // the device has a path of its own to the disk; see plan/direct.h
 };
 
 // Plans one Program in `pages` pages, at least smallest_pages(). State that the Program only creates (see Use::creates)

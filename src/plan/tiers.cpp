@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
+#include "plan/direct.h"
 #include "plan/schedule.h"
 
 namespace spillway {
@@ -255,7 +257,8 @@ Plan make_tiered_plan(const Layout& layout, std::int32_t program, const TierPage
   of_host.entry = boundary != nullptr ? &boundary->host : nullptr;
   of_host.lanes = &side.lanes;
   const Plan host = make_plan(side.layout, 0, pages.host, of_host);
-  return Merger(program, device, host).merge(layout);
+  Plan plan = Merger(program, device, host).merge(layout);
+  return request.direct ? with_direct_moves(std::move(plan), layout) : plan;
 }
 
 std::int64_t smallest_host_pages(const Layout& layout) {
@@ -286,8 +289,10 @@ std::vector<bool> dead_below_on_entry(const Plan& plan, const Layout& layout) {
   for (std::size_t b = 0; b < program.dead_on_exit.size(); ++b) dead[b] = dead[b] || program.dead_on_exit[b];
   std::vector<bool> known(layout.bundles.size(), false);
   for (const Instr& instr : plan.instrs) {
-    if (instr.lane == LaneId::compute || is_of_disk(instr.kind)) continue;
+    if (instr.lane == LaneId::compute) continue;
     for (const StayId id : instr.stays) {
+      // What a move of the disk does with the host's memory is the host's affair; a direct read finds the newest below.
+      if (is_of_disk(instr.kind) && plan.stays[index_of(id)].memory == MemoryId::host) continue;
       const std::size_t b = index_of(plan.stays[index_of(id)].bundle);
       if (known[b]) continue;
       known[b] = true;

@@ -32,8 +32,8 @@ struct TierResidents {
 TierResidents tier_residents_of(const Plan& plan);
 
 // Plans one Program in these pages: of the device at least smallest_pages(), of the host at least
-// smallest_host_pages(). Of the request, policy, commits, pinned and clean count, for both memories, and below.
-// `boundary`: what the plan finds and leaves; null: it settles one at which it can follow itself.
+// smallest_host_pages(). Of the request, policy, commits, pinned and clean count, for both memories, and below and
+// direct. `boundary`: what the plan finds and leaves; null: it settles one at which it can follow itself.
 Plan make_tiered_plan(const Layout& layout, std::int32_t program, const TierPages& pages, const PlanRequest& request,
                       const TierResidents* boundary = nullptr);
 

@@ -56,6 +56,14 @@ PlanWaits::PlanWaits(const Plan& plan, const Layout& layout)
   }
   Changes program(layout.programs[static_cast<std::size_t>(plan.program)]);
   std::vector<std::int32_t> touched(memory_count * layout.bundles.size(), -1);
+  const auto touched_at = [&](const Residence& what) -> Touched& {
+    std::int32_t& at = touched[index_in(layout, what)];
+    if (at < 0) {
+      at = static_cast<std::int32_t>(touched_.size());
+      touched_.push_back({what, {}, {}, {}, {}});
+    }
+    return touched_[static_cast<std::size_t>(at)];
+  };
   std::vector<LaneClock> stay_accessed(plan.stays.size());
   std::vector<std::int64_t> stay_ends(plan.stays.size(), -1);
   for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
@@ -77,16 +85,14 @@ PlanWaits::PlanWaits(const Plan& plan, const Layout& layout)
       const Residence what = residence_of(plan.stays[index_of(id)]);
       const bool changes =
           instr.kind == Instr::Kind::run ? program.changes(instr.op, what.bundle) : fills(instr.kind, what.memory);
-      std::int32_t& at = touched[index_in(layout, what)];
-      if (at < 0) {
-        at = static_cast<std::int32_t>(touched_.size());
-        touched_.push_back({what, {}, {}, {}, {}});
-      }
-      Touched& log = touched_[static_cast<std::size_t>(at)];
+      Touched& log = touched_at(what);
       raise(log.accessed, lane, count);
       if (changes) raise(log.written, lane, count);
-      if (is_of_disk(instr.kind)) raise(log.moved, lane, count);
-      if (instr.kind == Instr::Kind::write) raise(log.stored, lane, count);
+      if (is_of_disk(instr.kind)) {
+        Touched& below = touched_at({MemoryId::host, what.bundle});
+        raise(below.moved, lane, count);
+        if (instr.kind == Instr::Kind::write) raise(below.stored, lane, count);
+      }
       if (instr.first) firsts_.back().changes.push_back(changes);
       raise(stay_accessed[index_of(id)], lane, count);
       stay_ends[index_of(id)] = static_cast<std::int64_t>(i);
@@ -155,7 +161,7 @@ std::vector<PageId> Trail::lay_pages(const PlanWaits& waits, std::span<const std
     return pages;
   };
   lay_open_pages(waits, of_range(laid, 0, host), of_range(used, 0, device), physical);
-  if (plan.up_bytes + plan.down_bytes == 0) keep_device_pages(host, device, used, laid, physical);
+  if (!plan.uses_link()) keep_device_pages(host, device, used, laid, physical);
   lay_open_pages(waits, of_range(laid, host, std::ssize(laid)), of_range(used, device, std::ssize(used)), physical);
   return physical;
 }
@@ -183,8 +189,8 @@ void Trail::lay_open_pages(const PlanWaits& waits, std::vector<PageId> open, std
   for (std::size_t i = 0; i < open.size(); ++i) physical[index_of(open[i])] = left[i];
 }
 
-const PlanWaits::Touched& Trail::at(const PlanWaits& waits, StayId stay) const {
-  return residences_[index_in(waits.layout_, residence_of(waits.plan().stays[index_of(stay)]))];
+const PlanWaits::Touched& Trail::at(const PlanWaits& waits, const Residence& what) const {
+  return residences_[index_in(waits.layout_, what)];
 }
 
 LaneClock Trail::wait_of(const PlanWaits& waits, const PlanWaits::First& first,
@@ -193,14 +199,16 @@ LaneClock Trail::wait_of(const PlanWaits& waits, const PlanWaits::First& first,
   const Instr& instr = plan.instrs[index_of(first.instr)];
   LaneClock clock{};
   for (std::size_t i = 0; i < instr.stays.size(); ++i) {
-    const PlanWaits::Touched& before = at(waits, instr.stays[i]);
+    const Residence what = residence_of(plan.stays[index_of(instr.stays[i])]);
+    const PlanWaits::Touched& before = at(waits, what);
+    const PlanWaits::Touched& below = at(waits, {MemoryId::host, what.bundle});
     clock = join(clock, first.changes[i] ? before.accessed : before.written);
-    if (instr.kind == Instr::Kind::read) clock = join(clock, before.stored);
-    if (instr.kind == Instr::Kind::write) clock = join(clock, before.moved);
+    if (instr.kind == Instr::Kind::read) clock = join(clock, below.stored);
+    if (instr.kind == Instr::Kind::write) clock = join(clock, below.moved);
   }
   for (const StayId id : instr.begins) {
     const Stay& stay = plan.stays[index_of(id)];
-    clock = join(clock, at(waits, id).accessed);
+    clock = join(clock, at(waits, residence_of(stay)).accessed);
     for (const PageId page : stay.pages) clock = join(clock, page_accessed_[index_of(physical[index_of(page)])]);
   }
   return clock;

@@ -4,7 +4,7 @@
 //
 // Within a plan every wait is named. Across plans only the instructions marked Instr::first wait, each for the last
 // accesses of earlier plans to its bundles in the memory it uses, to their copies on disk and to the pages it begins
-// on:
+// on. A direct move of the disk (plan/direct.h) uses the device's memory:
 //   a run that only reads a bundle   what wrote its memory
 //   a run that changes it            every access to its memory
 //   a read from disk                 every access to its memory, and what wrote its copy
@@ -96,7 +96,7 @@ class Trail {
                                 std::vector<bool>& laid, std::vector<PageId>& physical);
   void lay_open_pages(const PlanWaits& waits, std::vector<PageId> open, std::vector<PageId> left,
                       std::vector<PageId>& physical) const;
-  const PlanWaits::Touched& at(const PlanWaits& waits, StayId stay) const;
+  const PlanWaits::Touched& at(const PlanWaits& waits, const Residence& what) const;
   LaneClock wait_of(const PlanWaits& waits, const PlanWaits::First& first, const std::vector<PageId>& physical) const;
   void note(const PlanWaits& waits, const std::vector<PageId>& physical);
 

@@ -154,6 +154,11 @@ bool Verifier::check_form(const Instr& instr, const std::string& who) {
     return fits || fail("{} does not copy between two stays of a bundle", who);
   }
   if (is_of_disk(instr.kind) && instr.stays.size() != 1) return fail("{} moves {} stays", who, instr.stays.size());
+  if (is_direct(plan_, instr)) {
+    const BundleId bundle = plan_.stays[index_of(instr.stays.front())].bundle;
+    const bool sums = instr.kind == Instr::Kind::write && layout_.bundles[index_of(bundle)].state;
+    return !sums || fail("{} writes state past the host's memory", who);
+  }
   const MemoryId memory = plan_.memory_of(instr.lane);
   for (const StayId id : instr.stays) {
     if (!lies_in(id, memory)) return fail("{} touches stay {} in another memory", who, index_of(id));

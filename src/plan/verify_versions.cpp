@@ -38,7 +38,7 @@ bool Verifier::check_read(const Instr& instr, const std::string& who) {
 bool Verifier::check_write(const Instr& instr, const std::string& who) {
   const BundleId id = plan_.stays[index_of(instr.stays.front())].bundle;
   BundleLog& bundle = bundles_[index_of(id)];
-  if (at(MemoryId::host, id).version != bundle.version) {
+  if (residence(instr.stays.front()).version != bundle.version) {
     return fail("{} writes an old version of bundle {}", who, index_of(id));
   }
   bundle.on_disk = bundle.version;

@@ -50,8 +50,9 @@ TEST(PlanStream, PlansWithADeviceFollowEachOtherWithNoBarrierBetween) {
     for_each_tiered_plan(seed, [&](const Planned& planned) {
       const TierPages pages{planned.plan.device_pages, planned.plan.pages};
       const TierResidents boundary = tier_residents_of(planned.plan);
-      const Plan commit = make_tiered_plan(planned.layout, 0, pages, {.commits = true}, &boundary);
-      const Plan look = make_tiered_plan(planned.layout, 1, pages, {}, &boundary);
+      const bool direct = moves_directly(planned.plan);
+      const Plan commit = make_tiered_plan(planned.layout, 0, pages, {.commits = true, .direct = direct}, &boundary);
+      const Plan look = make_tiered_plan(planned.layout, 1, pages, {.direct = direct}, &boundary);
       EXPECT_EQ(verify(commit, planned.layout, planned.programs.step()), "");
       EXPECT_EQ(verify(look, planned.layout, planned.programs.look()), "");
       const Plan* step = &planned.plan;
@@ -78,7 +79,7 @@ TEST(PlanStream, PlansThatUpdateOnTheHostFollowEachOtherWithNoBarrierBetween) {
       updates += planned.plan.lanes[static_cast<std::size_t>(LaneId::update)].size();
       const TierPages pages{planned.plan.device_pages, planned.plan.pages};
       const TierResidents boundary = tier_residents_of(planned.plan);
-      const PlanRequest request{.commits = true, .below = &below};
+      const PlanRequest request{.commits = true, .below = &below, .direct = moves_directly(planned.plan)};
       const Plan commit = make_tiered_plan(planned.layout, 0, pages, request, &boundary);
       const Plan on_device = make_tiered_plan(planned.layout, 0, pages, {}, &boundary);
       const Plan look = make_tiered_plan(planned.layout, 1, pages, {}, &boundary);

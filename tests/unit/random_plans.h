@@ -24,7 +24,10 @@ struct Planned {
   Plan plan;
 };
 
-// The step with a device, in few pages and in more, of both memories.
+inline bool moves_directly(const Plan& plan) { return plan.direct.read_bytes + plan.direct.write_bytes > 0; }
+
+// The step with a device, in few pages and in more, of both memories; where the disk is used, with a path of the
+// device's own to it and without.
 template <typename Visit>
 void for_each_tiered_plan(std::uint64_t seed, const Visit& visit) {
   const RandomPrograms programs(seed);
@@ -37,6 +40,9 @@ void for_each_tiered_plan(std::uint64_t seed, const Visit& visit) {
       SCOPED_TRACE(fmt::format("seed {}, {} device pages, {} host pages", seed, pages.device, pages.host));
       const bool commits = (seed + static_cast<std::uint64_t>(device + host)) % 2 == 0;
       visit(Planned{programs, layout, programs.step(), make_tiered_plan(layout, 0, pages, {.commits = commits})});
+      const PlanRequest request{.commits = commits, .direct = true};
+      const Planned direct{programs, layout, programs.step(), make_tiered_plan(layout, 0, pages, request)};
+      if (moves_directly(direct.plan)) visit(direct);
     }
   }
 }
@@ -61,7 +67,7 @@ void for_each_split_plan(std::uint64_t seed, const Visit& visit) {
       const TierPages pages{smallest + room * share / 100, smallest_host_pages(layout, 0, below) + room * share / 200};
       SCOPED_TRACE(fmt::format("seed {}, {} device pages, {} host pages", seed, pages.device, pages.host));
       const bool commits = (seed + static_cast<std::uint64_t>(share)) % 2 == 0;
-      const PlanRequest request{.commits = commits, .below = &below};
+      const PlanRequest request{.commits = commits, .below = &below, .direct = share == 20};
       visit(Planned{programs, layout, programs.step(), make_tiered_plan(layout, 0, pages, request)}, below);
     }
   }
