@@ -51,7 +51,7 @@ std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& mac
   StepRates other = rates;
   for (double& seconds : other.op_seconds) seconds /= 2;
   levers.push_back({"twice the compute", step_seconds / setup.simulated(plan, other).seconds});
-  const bool copies = plan.up_bytes + plan.down_bytes > 0;
+  const bool copies = plan.uses_link();
   const bool spills = plan.traffic.read_bytes + plan.traffic.write_bytes > 0;
   if (copies) {
     other = rates;

@@ -216,6 +216,14 @@ class Simulation {
 
   bool serves(std::size_t lane) const { return !active_[lane].empty() && active_[lane].front().ready <= now_; }
 
+  // A direct move goes over the disk and over the link, whichever is the slower.
+  double most_of_link(std::size_t lane) const {
+    const Active& active = active_[lane].front();
+    if (!is_direct(*runs_[active.run].planned.plan, instr_of(active))) return for_ever;
+    const LinkRate& link = rates_of(active).link;
+    return lane == static_cast<std::size_t>(LaneId::read) ? link.up_bytes_per_second : link.down_bytes_per_second;
+  }
+
   double rate(std::size_t lane) const {
     const StepRates& rates = rates_of(active_[lane].front());
     const bool reads = serves(1);
@@ -228,8 +236,8 @@ class Simulation {
     if (lane == up) return rates.link.up_bytes_per_second;
     if (lane == down) return rates.link.down_bytes_per_second;
     const double slowdown = serves(compute) || serves(update) ? rates.disk_slowdown : 1;
-    if (reads && writes) return rates.mixed_bytes_per_second / 2 / slowdown;
-    return (reads ? rates.read_bytes_per_second : rates.write_bytes_per_second) / slowdown;
+    const double alone = reads ? rates.read_bytes_per_second : rates.write_bytes_per_second;
+    return std::min((reads && writes ? rates.mixed_bytes_per_second / 2 : alone) / slowdown, most_of_link(lane));
   }
 
   // To the next end of an instruction or of what precedes one. False when nothing is under way and nothing can start.
@@ -317,7 +325,8 @@ double measured_seconds(const Plan& plan, const StepRates& rates, LaneId lane) {
 
 double least_link_seconds(const Plan& plan, const LinkRate& link) {
   const auto over = [](std::int64_t bytes, double rate) { return bytes > 0 ? static_cast<double>(bytes) / rate : 0; };
-  return std::max(over(plan.up_bytes, link.up_bytes_per_second), over(plan.down_bytes, link.down_bytes_per_second));
+  return std::max(over(plan.up_bytes + plan.direct.read_bytes, link.up_bytes_per_second),
+                  over(plan.down_bytes + plan.direct.write_bytes, link.down_bytes_per_second));
 }
 
 void note_bounds(const Plan& plan, const StepRates& rates, Timeline& timeline) {

@@ -218,6 +218,33 @@ TEST(Simulate, ALinkTakesItsBytesByItsRateInEachDirection) {
   });
 }
 
+// The disk takes no time here.
+TEST(Simulate, ADirectMoveIsNoFasterThanTheLink) {
+  int moving = 0;
+  for (std::uint64_t seed = simulate_seed; seed < simulate_seed + 40; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const RandomPrograms programs(seed);
+    const Layout layout = programs.layout();
+    const TierPages pages{smallest_pages(layout), smallest_host_pages(layout)};
+    const Plan plan = make_tiered_plan(layout, 0, pages, {.direct = true});
+    StepRates rates;
+    rates.op_seconds.assign(programs.step().ops.size(), 0);
+    rates.read_bytes_per_second = rates.write_bytes_per_second = rates.mixed_bytes_per_second = 1e300;
+    rates.link = {1000, 500, 0};
+    const Timeline timeline = simulate(plan, layout, rates);
+    const double reads = static_cast<double>(plan.direct.read_bytes) / 1000;
+    const double writes = static_cast<double>(plan.direct.write_bytes) / 500;
+    const double up = static_cast<double>(plan.up_bytes) / 1000;
+    const double down = static_cast<double>(plan.down_bytes) / 500;
+    const double tolerance = 1e-9 * (1 + reads + writes + up + down);
+    EXPECT_NEAR(timeline.read_seconds, reads, tolerance);
+    EXPECT_NEAR(timeline.write_seconds, writes, tolerance);
+    EXPECT_NEAR(timeline.link_seconds, std::max(reads + up, writes + down), tolerance);
+    moving += reads > 0 ? 1 : 0;
+  }
+  EXPECT_GT(moving, 20);
+}
+
 TEST(Simulate, BothDirectionsOfALinkAreBusyAtOnce) {
   double apart = 0;
   double seconds = 0;
