@@ -57,8 +57,9 @@ endif()
 
 # The room, after those it may include were made.
 function(spillway_cuda_room)
+  target_link_libraries(spillway_cuda PRIVATE ${CMAKE_DL_LIBS})
   if(spillway_has_cuda)
-    target_link_libraries(spillway_cuda PRIVATE spillway_cuda_kernels ${CMAKE_DL_LIBS})
+    target_link_libraries(spillway_cuda PRIVATE spillway_cuda_kernels)
     target_compile_definitions(spillway_cuda PRIVATE SPILLWAY_CUDA_LIBRARIES="${CUDAToolkit_LIBRARY_DIR}")
   endif()
 endfunction()
