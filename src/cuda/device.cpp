@@ -145,6 +145,7 @@ void Device::reserve(const AcceleratorMemory& memory, HostPagePool& host) {
 }
 
 void Device::give_back() {
+  if (direct_io_) direct_io_->forget_files();
   sequences_.stop_recording(compute());
   for (Stream stream : streams_) cudaStreamSynchronize(stream);
   sequences_.forget();
@@ -156,7 +157,7 @@ void Device::give_back() {
   scratch_ = nullptr;
 }
 
-// Copies of a direction are done when their call returns, so only ops may still use what a page had.
+// Copies and moves of the disk are done when their call returns, so only ops may still use what a page had.
 void Device::attach(std::int64_t address_offset, std::span<const PageId> pages, DeviceStream by) {
   make_current();
   pool_->attach(address_offset, pages, [&] {
@@ -168,6 +169,7 @@ void Device::fill(std::byte* at, std::byte value, std::int64_t bytes, DeviceStre
   make_current();
   check(cudaMemsetAsync(at, std::to_integer<int>(value), static_cast<std::size_t>(bytes), stream(by)),
         "filling a page of the device");
+  if (by == DeviceStream::disk) check(cudaStreamSynchronize(stream(by)), "filling a page of the device");
 }
 
 void Device::copy_up(std::byte* to, const HostBundle& from) {
@@ -180,6 +182,22 @@ void Device::copy_down(const HostBundle& to, const std::byte* from) {
   make_current();
   host_->copy_down(to, from, stream(DeviceStream::down));
   check(cudaStreamSynchronize(stream(DeviceStream::down)), "copying from the device");
+}
+
+std::string Device::why_not_direct() {
+  make_current();
+  if (!direct_io_) direct_io_.emplace();
+  return direct_io_->why_not();
+}
+
+std::int64_t Device::read_file(int descriptor, std::int64_t offset_bytes, std::byte* to, std::int64_t bytes) {
+  make_current();
+  return direct_io_->read(descriptor, offset_bytes, to, bytes);
+}
+
+std::int64_t Device::write_file(int descriptor, std::int64_t offset_bytes, const std::byte* from, std::int64_t bytes) {
+  make_current();
+  return direct_io_->write(descriptor, offset_bytes, from, bytes);
 }
 
 void Device::put(std::byte* to, const std::byte* from, std::int64_t bytes) {

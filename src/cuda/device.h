@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "cuda/direct_io.h"
 #include "cuda/driver.h"
 #include "cuda/host_pages.h"
 #include "cuda/launch.h"
@@ -48,6 +49,10 @@ class Device final : public Accelerator {
   void fill(std::byte* at, std::byte value, std::int64_t bytes, DeviceStream by) override;
   void copy_up(std::byte* to, const HostBundle& from) override;
   void copy_down(const HostBundle& to, const std::byte* from) override;
+  std::string why_not_direct() override;
+  std::int64_t read_file(int descriptor, std::int64_t offset_bytes, std::byte* to, std::int64_t bytes) override;
+  std::int64_t write_file(int descriptor, std::int64_t offset_bytes, const std::byte* from,
+                          std::int64_t bytes) override;
   void put(std::byte* to, const std::byte* from, std::int64_t bytes) override;
   void get(std::byte* to, const std::byte* from, std::int64_t bytes) override;
   bool start_sequence(std::int64_t number) override;
@@ -78,12 +83,13 @@ class Device final : public Accelerator {
   DeviceFacts facts_;
   Driver driver_;
   ProductLibrary products_;
-  Stream streams_[3] = {};
+  Stream streams_[4] = {};
   std::vector<CUevent_st*> events_;  // of marks, in turn
   std::int64_t marks_ = 0;
   Sequences sequences_;
   std::optional<DevicePagePool> pool_;
   std::optional<HostPages> host_;
+  std::optional<DirectIo> direct_io_;
   std::byte* values_ = nullptr;
   std::byte* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = product_workspace_bytes;

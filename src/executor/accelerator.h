@@ -2,8 +2,8 @@
 // are started now and done later. It decides nothing.
 //
 // Ops run on one stream in the order in which they are started, copies up and copies down each on one of their own,
-// beside it. Nothing orders streams: the plan's waits do. Every call throws DeviceError when the device fails; after
-// that only the destructor is of use.
+// beside it, and what is done for moves from disk on a fourth. Nothing orders streams: the plan's waits do. Every call
+// throws DeviceError when the device fails; after that only the destructor is of use.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace spillway {
 // Pages of an accelerator are of this size, or multiples of it.
 inline constexpr std::int64_t accelerator_page_bytes = std::int64_t{2} << 20;
 
-enum class DeviceStream : std::uint8_t { compute, up, down };
+enum class DeviceStream : std::uint8_t { compute, up, down, disk };
 
 // What is reserved before the first run.
 struct AcceleratorMemory {
@@ -62,11 +62,20 @@ class Accelerator {
   // A stay begins on these pages, at this place of the range, before work that uses it is started on `by`. What it
   // finds there is nothing in particular.
   virtual void attach(std::int64_t address_offset, std::span<const PageId> pages, DeviceStream by) = 0;
+  // Of the disk's stream it is done when this returns.
   virtual void fill(std::byte* at, std::byte value, std::int64_t bytes, DeviceStream by) = 0;
 
   // These return when it is done. One thread a direction.
   virtual void copy_up(std::byte* to, const HostBundle& from) = 0;
   virtual void copy_down(const HostBundle& to, const std::byte* from) = 0;
+  // A path of its own between files and its pages, past the host's memory, opened when it is first asked for. Why there
+  // is none, in words that go on from "there is no direct path to the disk: "; empty: there is one.
+  virtual std::string why_not_direct() = 0;
+  // Of an open file, until give_back; return when it is done, with the bytes that were moved, 0 at the end of the file,
+  // or -errno. Any threads, for different places.
+  virtual std::int64_t read_file(int descriptor, std::int64_t offset_bytes, std::byte* to, std::int64_t bytes) = 0;
+  virtual std::int64_t write_file(int descriptor, std::int64_t offset_bytes, const std::byte* from,
+                                  std::int64_t bytes) = 0;
   // Between runs, of any memory of the host's; in order with the ops that were started.
   virtual void put(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
   virtual void get(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;

@@ -72,6 +72,12 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   on_disk_.resize(layout.bundles.size());
   for (const Plan& plan : plans) plans_.emplace_back(plan, layout);
   if (accelerator_) find_sequences(programs);
+  const bool moves_directly = std::any_of(plans.begin(), plans.end(), [](const Plan& plan) {
+    return plan.direct.read_bytes + plan.direct.write_bytes > 0;
+  });
+  if (accelerator_ && moves_directly) {
+    direct_ = std::make_unique<DirectMoves>(*accelerator_, [this] { io_->wake(); });
+  }
   lanes_->thread = std::thread([this] { disk_thread(); });
   if (has_device()) start_workers(plans);
 }
@@ -85,6 +91,8 @@ Executor::~Executor() {
   lanes_->changed.notify_all();
   stop_workers();
   lanes_->thread.join();
+  direct_.reset();
+  accelerator_.reset();                        // it lets go of files before the slots close them
   if (options_.slots) slots_->on_release({});  // they outlive the engine, and commits may give some back until then
 }
 
@@ -262,8 +270,10 @@ void Executor::run_op(const BoundProgram& program, OpId op, OpPace& pace) {
 
 DeviceStream Executor::attach_stay(const Following& following, InstrId instr, StayId id) {
   const Stay& stay = following.waits->plan().stays[index_of(id)];
-  const bool up = following.waits->plan().instrs[index_of(instr)].lane == LaneId::up;
-  const DeviceStream by = up ? DeviceStream::up : DeviceStream::compute;
+  const LaneId lane = following.waits->plan().instrs[index_of(instr)].lane;
+  const DeviceStream by = lane == LaneId::up     ? DeviceStream::up
+                          : lane == LaneId::read ? DeviceStream::disk
+                                                 : DeviceStream::compute;
   std::vector<PageId> pages;
   for (const PageId page : stay.pages) pages.push_back(following.physical[index_of(page)]);
   attach(pages, residence_of(stay), by);

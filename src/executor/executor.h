@@ -7,6 +7,10 @@
 // to its rates; or an Accelerator, on which ops are started and end later. Then the compute lane runs ahead of the
 // device as far as its waits allow, and an op counts as done when the device has done it.
 //
+// A direct move between disk and device is a move of the disk: with a virtual device the engine moves it to or from
+// that device's pages, held to the disk's rate alone; with an Accelerator the device does, and a few threads wait for
+// it (executor/direct_moves.h), so that the disk thread goes on.
+//
 // Plans follow each other as a stream: a run returns when its ops are done, on both processors, with moves of its tail
 // still under way, and the next plan's instructions queue behind them in each lane. What the next plan waits for of
 // them is in plan/trail.h.
@@ -26,6 +30,7 @@
 #include "device/page_pool.h"
 #include "device/thread_pool.h"
 #include "executor/accelerator.h"
+#include "executor/direct_moves.h"
 #include "executor/kernel_table.h"
 #include "executor/link_pace.h"
 #include "executor/op_pace.h"
@@ -45,7 +50,8 @@ struct ExecutorOptions {
   std::shared_ptr<SlotStore> slots = {};          // instead of one that the executor makes; not attached yet
   bool overlap = true;                            // a run returns while moves of its tail are under way
   bool replay = true;                             // an accelerator may start ops as sequences; see accelerator.h
-  bool verify_reads = false;                      // check what is read of state against what was written
+  // Check what is read of state against what was written, but for what an accelerator reads directly.
+  bool verify_reads = false;
   // At the commit of a plan: the slots that hold the versions of its step, those of state that is not committed left
   // out, each held once for the callee, who releases them. On the disk thread, so it must be brief; of a speculated run
   // not before it is accepted, then possibly on the thread that does, and never when it is taken back.
@@ -166,6 +172,7 @@ class Executor {
   bool take_submitted(bool idle);
   bool ask_for_wake();
   void take(const IoCompletion& completion);
+  void take_direct();
   bool may_start(const Following& following, InstrId id) const;
   bool start_moves(LaneId lane);
   const Following* next_of(LaneId lane, InstrId& id);
@@ -198,11 +205,12 @@ class Executor {
   void move_now(BundleId bundle, IoRequest::Kind kind);
   void copy_now(BundleId bundle, LaneId lane);
 
-  std::int32_t submit(BundleId bundle, IoRequest::Kind kind, std::uint64_t tag);
+  std::int32_t submit(const Residence& what, IoRequest::Kind kind, std::uint64_t tag);
+  void zero(const Residence& what);
   void keep_version_before(const Following* run, BundleId bundle);
   void replace_slots(BundleId bundle);
   void seal_slots(BundleId bundle);
-  void verify_slots(BundleId bundle) const;
+  void verify_slots(const Residence& what) const;
   void drop_replaced(BundleId bundle);
   void keep_replaced(BundleId bundle);
   int disk_of(BundleId bundle) const;
@@ -224,6 +232,7 @@ class Executor {
   std::shared_ptr<Accelerator> accelerator_;  // its end gives back what was reserved
   std::shared_ptr<SlotStore> slots_;          // outlives the engine, which may have requests under way on its files
   std::unique_ptr<IoEngine> io_;
+  std::unique_ptr<DirectMoves> direct_;  // of an accelerator; null: no plan has such moves
   std::vector<std::unique_ptr<BoundProgram>> programs_;
   std::unique_ptr<ThreadPool> threads_;
   AlignedBytes scratch_;  // scratch_bytes_ for each thread

@@ -57,6 +57,7 @@ void Executor::run_disk() {
     completions.clear();
     io_->wait(completions);
     for (const IoCompletion& completion : completions) take(completion);
+    take_direct();
   }
 }
 
@@ -123,6 +124,17 @@ bool Executor::may_start(const Following& following, InstrId id) const {
   return slots_->can_allocate(layout_.pages_of(plan.stays[index_of(instr.stays.front())].bundle));
 }
 
+// Their ends wake the engine.
+void Executor::take_direct() {
+  if (!direct_) return;
+  std::vector<DirectMoves::Ended> done;
+  direct_->take(done);
+  for (const DirectMoves::Ended& ended : done) {
+    if (ended.failure) fail(ended.failure);
+    take(ended.completion);
+  }
+}
+
 // A tag has the lane in its lowest bit, then the low bits of the move's number in it, then the place of the slot.
 void Executor::take(const IoCompletion& completion) {
   const auto lane = (completion.tag & 1) != 0 ? LaneId::write : LaneId::read;
@@ -131,7 +143,7 @@ void Executor::take(const IoCompletion& completion) {
   Move& move = started[((completion.tag >> 1) - done) & 0x7fffffffU];
   const bool last = --move.parts_left == 0;
   if (completion.failed()) {
-    const SlotId slot = bundle_slots_[index_of(move.bundle)][completion.tag >> 32];
+    const SlotId slot = bundle_slots_[index_of(move.what.bundle)][completion.tag >> 32];
     const auto kind = lane == LaneId::read ? IoRequest::Kind::read : IoRequest::Kind::write;
     fail(std::make_exception_ptr(slots_->failure(slot, kind, completion)));
   }
@@ -165,10 +177,11 @@ void Executor::start_move(LaneId lane) {
     lanes_->signal();
     return;
   }
-  const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
+  const Residence what = residence_of(plan.stays[index_of(instr.stays.front())]);
+  const BundleId bundle = what.bundle;
   const std::int64_t number = lanes_->done[l].load() + std::ssize(moves.started);
   const std::uint64_t tag = (static_cast<std::uint64_t>(number) & 0x7fffffffU) << 1 | (lane == LaneId::write ? 1U : 0U);
-  moves.started.push_back({following, id, bundle, number, RunEvents::nowhere, 0, false});
+  moves.started.push_back({following, id, what, number, RunEvents::nowhere, 0, false});
   ++moves.under_way;
   Move& move = moves.started.back();
   if (lane == LaneId::write) {
@@ -178,13 +191,21 @@ void Executor::start_move(LaneId lane) {
   move.disk = disk_of(bundle);
   events_.submit(lane, *following, id, bundle, move.disk, moves.under_way);
   if (lane == LaneId::write) {
-    move.parts_left = submit(bundle, IoRequest::Kind::write, tag);
-  } else if (bundle_slots_[index_of(bundle)].empty()) {  // never written: zero
-    std::memset(data(bundle), 0, static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
+    move.parts_left = submit(what, IoRequest::Kind::write, tag);
+  } else if (bundle_slots_[index_of(bundle)].empty()) {
+    zero(what);
     end_move(lane, move);
   } else {
-    move.parts_left = submit(bundle, IoRequest::Kind::read, tag);
+    move.parts_left = submit(what, IoRequest::Kind::read, tag);
   }
+}
+
+// Of what was never written.
+void Executor::zero(const Residence& what) {
+  const std::int64_t bytes = layout_.bundles[index_of(what.bundle)].bytes;
+  std::byte* const at = data(what.bundle, what.memory);
+  if (what.memory == MemoryId::device && accelerator_) return accelerator_->fill(at, {}, bytes, DeviceStream::disk);
+  std::memset(at, 0, static_cast<std::size_t>(bytes));
 }
 
 // All writes before it are done and none after it has started. Of a run that may be taken back, it waits for the word.
@@ -213,17 +234,17 @@ void Executor::end_move(LaneId lane, Move& move) {
   --moves.under_way;
   if (lane == LaneId::read && !lanes_->failed.load()) {
     try {
-      verify_slots(move.bundle);
+      verify_slots(move.what);
     } catch (const DeviceError&) {
       fail(std::current_exception());
     }
   }
   if (lanes_->failed.load()) {
-    if (lane == LaneId::write) keep_replaced(move.bundle);
+    if (lane == LaneId::write) keep_replaced(move.what.bundle);
     return;
   }
-  if (lane == LaneId::write) drop_replaced(move.bundle);
-  events_.complete(lane, *move.of, move.instr, move.bundle, move.disk, move.number);
+  if (lane == LaneId::write) drop_replaced(move.what.bundle);
+  events_.complete(lane, *move.of, move.instr, move.what.bundle, move.disk, move.number);
   move.complete = true;
   std::int64_t done = lanes_->done[l].load();
   for (; !moves.started.empty() && moves.started.front().complete; ++done) moves.started.pop_front();
@@ -274,23 +295,24 @@ void Executor::seal_slots(BundleId bundle) {
   }
 }
 
-void Executor::verify_slots(BundleId bundle) const {
-  const Bundle& what = layout_.bundles[index_of(bundle)];
-  if (!what.state || !options_.verify_reads) return;
+void Executor::verify_slots(const Residence& what) const {
+  const Bundle& bundle = layout_.bundles[index_of(what.bundle)];
+  const bool out_of_sight = what.memory == MemoryId::device && accelerator_;
+  if (!bundle.state || !options_.verify_reads || out_of_sight) return;
   std::int64_t from = 0;
-  for (const SlotId slot : bundle_slots_[index_of(bundle)]) {
-    const std::int64_t bytes = std::min(layout_.page_bytes, what.bytes - from);
-    slots_->verify(slot, {data(bundle) + from, static_cast<std::size_t>(bytes)});
+  for (const SlotId slot : bundle_slots_[index_of(what.bundle)]) {
+    const std::int64_t bytes = std::min(layout_.page_bytes, bundle.bytes - from);
+    slots_->verify(slot, {data(what.bundle, what.memory) + from, static_cast<std::size_t>(bytes)});
     from += bytes;
   }
 }
 
 // One request for each run of slots that lie next to each other; its tag has the place of its first slot in the high
 // half. Returns how many.
-std::int32_t Executor::submit(BundleId bundle, IoRequest::Kind kind, std::uint64_t tag) {
-  const auto& slots = bundle_slots_[index_of(bundle)];
-  const std::int64_t bytes = layout_.bundles[index_of(bundle)].bytes;
-  if (kind == IoRequest::Kind::write) seal_slots(bundle);
+std::int32_t Executor::submit(const Residence& what, IoRequest::Kind kind, std::uint64_t tag) {
+  const auto& slots = bundle_slots_[index_of(what.bundle)];
+  const std::int64_t bytes = layout_.bundles[index_of(what.bundle)].bytes;
+  if (kind == IoRequest::Kind::write) seal_slots(what.bundle);
   std::int32_t requests = 0;
   for (std::size_t begin = 0; begin < slots.size();) {
     const SlotStore::Location first = slots_->location(slots[begin]);
@@ -303,7 +325,14 @@ std::int32_t Executor::submit(BundleId bundle, IoRequest::Kind kind, std::uint64
     }
     const std::int64_t from = static_cast<std::int64_t>(begin) * layout_.page_bytes;
     const std::int64_t to = std::min(bytes, static_cast<std::int64_t>(end) * layout_.page_bytes);
-    io_->submit({kind, first.file, first.offset_bytes, data(bundle) + from, to - from, tag | begin << 32});
+    IoRequest request{kind,      first.file,       first.offset_bytes, data(what.bundle, what.memory) + from,
+                      to - from, tag | begin << 32};
+    if (what.memory == MemoryId::device && accelerator_) {
+      request.file = slots_->descriptor(slots[begin]);
+      direct_->submit(request);
+    } else {
+      io_->submit(request);
+    }
     ++requests;
     begin = end;
   }

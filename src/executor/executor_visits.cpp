@@ -34,7 +34,7 @@ Executor::InMemory& Executor::take_pages(const Residence& what) {
 void Executor::bring_in(BundleId bundle) {
   take_pages({MemoryId::host, bundle});
   if (bundle_slots_[index_of(bundle)].empty()) {
-    std::memset(data(bundle), 0, static_cast<std::size_t>(layout_.bundles[index_of(bundle)].bytes));
+    zero({MemoryId::host, bundle});
   } else {
     move_now(bundle, IoRequest::Kind::read);
   }
@@ -78,7 +78,7 @@ void Executor::copy_now(BundleId bundle, LaneId lane) {
 void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
   const LaneId lane = kind == IoRequest::Kind::read ? LaneId::read : LaneId::write;
   events_.visit_begin(lane, bundle, disk_of(bundle));
-  std::int32_t left = submit(bundle, kind, 0);
+  std::int32_t left = submit({MemoryId::host, bundle}, kind, 0);
   IoCompletion failed;  // the first that did
   std::vector<IoCompletion> completions;
   while (left > 0) {  // after a failure too: nothing is to be under way when the caller unwinds
@@ -95,7 +95,7 @@ void Executor::move_now(BundleId bundle, IoRequest::Kind kind) {
     throw slots_->failure(slot, kind, failed);
   }
   events_.visit_end(lane, bundle, disk_of(bundle));
-  if (kind == IoRequest::Kind::read) verify_slots(bundle);
+  if (kind == IoRequest::Kind::read) verify_slots({MemoryId::host, bundle});
 }
 
 void Executor::write_residents() {

@@ -43,7 +43,7 @@ constexpr std::array worker_lanes{LaneId::up, LaneId::down, LaneId::update};
 struct Executor::Move {
   std::shared_ptr<const Following> of;
   InstrId instr = InstrId::none;
-  BundleId bundle = BundleId::none;
+  Residence what;
   std::int64_t number = 0;      // in its lane, of all plans
   int disk = -1;                // the first it is on; -1: it is nowhere yet
   std::int32_t parts_left = 0;  // requests under way

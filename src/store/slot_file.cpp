@@ -179,6 +179,10 @@ SlotStore::Location SlotStore::location(SlotId slot) const {
           head_bytes(kept_) + index * slot_bytes_};
 }
 
+int SlotStore::descriptor(SlotId slot) const {
+  return files_[static_cast<std::size_t>(place_of(slot).first)].descriptor();
+}
+
 void SlotStore::seal(SlotId slot, std::span<const std::byte> bytes) { checksums_[checked(slot)] = checksum_of(bytes); }
 
 std::uint64_t SlotStore::checksum(SlotId slot) const { return checksums_[checked(slot)]; }

@@ -143,6 +143,7 @@ class SlotStore {
   void flush();
 
   Location location(SlotId slot) const;
+  int descriptor(SlotId slot) const;  // of its file, which stays the store's
   std::int64_t slot_bytes() const { return slot_bytes_; }
   std::int64_t slot_count() const;
   std::int64_t free_count() const;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -32,6 +34,7 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t memory = 8 * gib;
+constexpr std::int64_t page = 4096;
 
 HostAcceleratorFaults faults_of_next;
 HostAcceleratorUse use_of_last;
@@ -143,11 +146,13 @@ class OpQueue {
 
 class HostAccelerator final : public Accelerator {
  public:
-  HostAccelerator() : queue_(faults_of_next), refuses_to_record_(faults_of_next.refuses_to_record) {}
+  HostAccelerator() : queue_(faults_of_next), faults_(faults_of_next) {}
   ~HostAccelerator() override {
     give_back();
     use_of_last = queue_.use();
     use_of_last.replayed = replayed_;
+    use_of_last.reads = reads_;
+    use_of_last.written_bytes = written_bytes_;
   }
 
   std::string describe() const override { return "this processor in the place of a device"; }
@@ -223,6 +228,22 @@ class HostAccelerator final : public Accelerator {
     std::memcpy(to.data, from, static_cast<std::size_t>(to.bytes));
   }
 
+  // Bundles are whole pages of 4 KiB, so files that bypass the page cache take them. Some reads end early.
+  std::string why_not_direct() override { return faults_.reaches_disk ? "" : "nobody asked for one"; }
+  std::int64_t read_file(int descriptor, std::int64_t offset, std::byte* to, std::int64_t bytes) override {
+    const std::int64_t number = reads_.fetch_add(1);
+    const std::int64_t failing = number - faults_.reads_until_failure;
+    if (faults_.reads_until_failure >= 0 && failing >= 0 && failing < faults_.failing_reads) return -EIO;
+    const std::int64_t part = number % 5 == 4 && bytes > page ? page : bytes;
+    const ssize_t read = pread(descriptor, to, static_cast<std::size_t>(part), offset);
+    return read < 0 ? -errno : read;
+  }
+  std::int64_t write_file(int descriptor, std::int64_t offset, const std::byte* from, std::int64_t bytes) override {
+    const ssize_t written = pwrite(descriptor, from, static_cast<std::size_t>(bytes), offset);
+    written_bytes_ += std::max<ssize_t>(written, 0);
+    return written < 0 ? -errno : written;
+  }
+
   void put(std::byte* to, const std::byte* from, std::int64_t bytes) override {
     check_between_sequences();
     queue_.wait(queue_.start([=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }));
@@ -245,7 +266,7 @@ class HostAccelerator final : public Accelerator {
     if (recording_ == nullptr) return true;
     Sequence& sequence = *recording_;
     recording_ = nullptr;
-    if (refuses_to_record_) {
+    if (faults_.refuses_to_record) {
       sequence.ops.clear();
       sequence.cannot_be_recorded = true;
       return false;
@@ -315,7 +336,7 @@ class HostAccelerator final : public Accelerator {
   // 32 MiB, so that of a plan and of the run after it are alike.
   AlignedBytes driver_{4 * mib};
   OpQueue queue_;
-  const bool refuses_to_record_;
+  const HostAcceleratorFaults faults_;
   std::int64_t page_bytes_ = 0;
   std::int64_t page_count_ = 0;
   std::int64_t address_bytes_ = 0;
@@ -330,6 +351,8 @@ class HostAccelerator final : public Accelerator {
   std::map<std::int64_t, Sequence> sequences_;
   Sequence* recording_ = nullptr;
   std::int64_t replayed_ = 0;
+  std::atomic<std::int64_t> reads_{0};
+  std::atomic<std::int64_t> written_bytes_{0};
 };
 
 }  // namespace

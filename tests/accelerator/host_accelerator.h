@@ -9,9 +9,12 @@
 namespace spillway {
 
 struct HostAcceleratorFaults {
-  std::int64_t ops_until_failure = -1;  // of all ops started; negative: none fails
-  std::uint64_t delay_seed = 0;         // not 0: ops begin later at random
-  bool refuses_to_record = false;       // sequences
+  std::int64_t ops_until_failure = -1;    // of all ops started; negative: none fails
+  std::uint64_t delay_seed = 0;           // not 0: ops begin later at random
+  bool refuses_to_record = false;         // sequences
+  bool reaches_disk = false;              // by a path of its own
+  std::int64_t reads_until_failure = -1;  // of those by that path; negative: none fails
+  std::int64_t failing_reads = 0;         // so many after that
 };
 
 // For devices that are opened from now on. Not while one is open.
@@ -20,8 +23,10 @@ void set_host_accelerator_faults(const HostAcceleratorFaults& faults);
 // What the device that was closed last had done.
 struct HostAcceleratorUse {
   std::int64_t ops = 0;
-  std::int64_t most_ahead = 0;  // ops that were started and not done, at most
-  std::int64_t replayed = 0;    // sequences that were started as one
+  std::int64_t most_ahead = 0;     // ops that were started and not done, at most
+  std::int64_t replayed = 0;       // sequences that were started as one
+  std::int64_t reads = 0;          // by its own path to the disk
+  std::int64_t written_bytes = 0;  // the same
 };
 HostAcceleratorUse host_accelerator_use();
 

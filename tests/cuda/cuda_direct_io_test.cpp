@@ -1,4 +1,4 @@
-// Files and memory through a library in the place of cuFile, without a device.
+// Files and memory through a library in the place of cuFile, without a device; and through cuFile where there is one.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cuda/cuda_ops.h"
 #include "cuda/direct_io.h"
 #include "scoped_variable.h"
 #include "scratch_folder.h"
@@ -98,6 +99,28 @@ TEST_F(CudaDirectIo, FailuresAreNumbersOfTheSystem) {
   } catch (const DeviceError& error) {
     EXPECT_THAT(error.what(), HasSubstr("--device-direct false"));
   }
+}
+
+// Between a file and the device's pages, past the host where cuFile can.
+TEST_F(CudaDirectIo, ADeviceReadsAndWritesFiles) {
+  if (const std::string reason = ops_test::cuda_reason(); !reason.empty()) GTEST_SKIP() << reason;
+  ops_test::ReservedDevice device;
+  device.reserve(4 * ops_test::ReservedDevice::page_bytes);
+  if (const std::string why = device->why_not_direct(); !why.empty()) GTEST_SKIP() << why;
+  const FileOfBytes file(scratch_ / "file");
+  const auto bytes = some_bytes(static_cast<std::size_t>(2 * ops_test::ReservedDevice::page_bytes));
+  const std::int64_t page = ops_test::ReservedDevice::page_bytes;
+  device->attach(0, std::vector{PageId{2}, PageId{0}}, DeviceStream::disk);
+  device->attach(2 * page, std::vector{PageId{1}, PageId{3}}, DeviceStream::disk);
+  device->put(device->address(0), bytes.data(), std::ssize(bytes));
+  EXPECT_EQ(device->write_file(file.descriptor(), 4096, device->address(0), std::ssize(bytes)), std::ssize(bytes));
+  EXPECT_EQ(device->read_file(file.descriptor(), 4096, device->address(2 * page), std::ssize(bytes)),
+            std::ssize(bytes));
+  std::vector<std::byte> seen(bytes.size());
+  device->get(seen.data(), device->address(2 * page), std::ssize(seen));
+  EXPECT_TRUE(seen == bytes);
+  ASSERT_EQ(pread(file.descriptor(), seen.data(), seen.size(), 4096), std::ssize(seen));
+  EXPECT_TRUE(seen == bytes);
 }
 
 }  // namespace
