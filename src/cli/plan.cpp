@@ -73,6 +73,9 @@ std::string json_of(const PlanReport& r, double disk_tbw) {
     json["peak_device_memory_bytes"] = r.peak_device_memory_bytes;
     json["link_up_bytes_per_step"] = r.link_up_bytes_per_step;
     json["link_down_bytes_per_step"] = r.link_down_bytes_per_step;
+    json["device_direct"] = r.device_direct;
+    json["direct_read_bytes_per_step"] = r.direct_read_bytes_per_step;
+    json["direct_write_bytes_per_step"] = r.direct_write_bytes_per_step;
     json["updates_on_host"] = r.updates_on_host;
     json["updates_on_device"] = r.updates_on_device;
     json["parameters_updated_on_host"] = r.parameters_on_host;
@@ -145,6 +148,9 @@ std::string device_text(const PlanReport& r) {
   if (!r.fits) return text;
   text += fmt::format("{:<24}{:>12} up, {} down\n", "link, each step", format_bytes(r.link_up_bytes_per_step),
                       format_bytes(r.link_down_bytes_per_step));
+  if (r.device_direct)
+    text += fmt::format("{:<24}{:>12} read, {} written\n", "directly to disk",
+                        format_bytes(r.direct_read_bytes_per_step), format_bytes(r.direct_write_bytes_per_step));
   const auto parameters = static_cast<double>(std::max<std::int64_t>(1, r.parameters_on_host + r.parameters_on_device));
   text += fmt::format("{:<24}{:>12} on the device, {:.0f}% of the parameters; {} on the processor\n", "updates",
                       r.updates_on_device, 100 * static_cast<double>(r.parameters_on_device) / parameters,

@@ -72,6 +72,9 @@ void validate_device(const TrainOptions& o) {
     throw UserError(
         "update_on and the update rates are of a device, but device is {}; give --device virtual or leave them out",
         o.device);
+  if (!is_virtual && !is_cuda && o.device_direct != "auto")
+    throw UserError("device_direct is {} but device is {}, which has no other memory; leave it out", o.device_direct,
+                    o.device);
   if (!is_virtual && !is_cuda) return;
   if (is_virtual && o.device_memory_bytes == 0 && o.machine.empty())
     throw UserError("device_memory is missing; give it the size of the virtual device, as 512MiB");
@@ -164,6 +167,10 @@ std::vector<Option> options_of(TrainOptions& o) {
                   "bytes a second to the virtual device, as 8GiB; auto: as `machine` says, or 8 GB/s", &o.link_up,
                   at_least(0), OptionUnit::bytes});
   rows.push_back({"link_down", machine_group, "bytes a second from it", &o.link_down, at_least(0), OptionUnit::bytes});
+  rows.push_back({"device_direct", machine_group,
+                  "move between disk and device past the host's memory: true, false, or auto: where an NVIDIA GPU has "
+                  "cuFile. No number changes",
+                  &o.device_direct, one_of({"auto", "true", "false"})});
   rows.push_back(
       {"update_on", machine_group,
        "where updates run with a device: cpu, device, or K: one in K parameters on the device; auto: so that "

@@ -121,6 +121,9 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.peak_device_memory_bytes = planned.plans.front().peak_device_pages * planned.layout.page_bytes;
     report.link_up_bytes_per_step = planned.plans.front().up_bytes;
     report.link_down_bytes_per_step = planned.plans.front().down_bytes;
+    report.device_direct = setup.choices.direct;
+    report.direct_read_bytes_per_step = planned.plans.front().direct.read_bytes;
+    report.direct_write_bytes_per_step = planned.plans.front().direct.write_bytes;
     if (planned.has_device()) {
       const UpdateSides sides = update_sides(planned.plans.front(), *planned.programs.front());
       report.updates_on_host = sides.host_ops;

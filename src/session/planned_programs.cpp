@@ -128,6 +128,7 @@ void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages,
   PlanRequest request;
   if (std::find(below.begin(), below.end(), true) != below.end()) request.below = &below;
   request.policy = choices.policy;
+  request.direct = choices.direct;
   request.pinned = &pinned;
   request.commits = commits && links.may_commit(program);
   if (request.commits) planned.committing[program] = static_cast<std::int32_t>(planned.plans.size());

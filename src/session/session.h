@@ -79,11 +79,14 @@ struct PlanReport {
   std::int64_t min_memory_bytes = 0;
   std::int64_t in_memory_bytes = 0;  // the smallest budget at which nothing moves and nothing is recomputed
   std::int64_t peak_memory_bytes = 0;
-  std::int64_t device_memory_bytes = 0;  // of the device; 0: there is none, and the next eight are 0 too
+  std::int64_t device_memory_bytes = 0;  // of the device; 0: there is none, and the next eleven are 0 too
   std::int64_t min_device_memory_bytes = 0;
   std::int64_t peak_device_memory_bytes = 0;
   std::int64_t link_up_bytes_per_step = 0;
   std::int64_t link_down_bytes_per_step = 0;
+  bool device_direct = false;                   // it has a path of its own to the disk
+  std::int64_t direct_read_bytes_per_step = 0;  // of those of the disk, which go that way
+  std::int64_t direct_write_bytes_per_step = 0;
   std::int64_t updates_on_host = 0;  // ops of a step, beside a device
   std::int64_t updates_on_device = 0;
   std::int64_t parameters_on_host = 0;  // that these update

@@ -61,6 +61,7 @@ class TrainingSetup {
   KernelCache fresh_kernels() const;
   void take_device();
   void open_cuda();
+  void choose_direct();
   WorkLimits work_limits() const;
   bool plan_work(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;

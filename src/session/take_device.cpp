@@ -35,6 +35,7 @@ void TrainingSetup::open_cuda() {
       recall_machine(options.machine, choices, accelerator_page_bytes).rates.memory_bandwidth();
   const std::int64_t rss_before_bytes = rss_bytes();
   choices.accelerator = open_cuda_device();
+  choose_direct();
   const std::int64_t rss_opened_bytes = rss_bytes();
   const std::int64_t free_opened_bytes = choices.accelerator->free_bytes();
   choices.device_rates = choices.accelerator->measured(assumed_rates());
@@ -62,6 +63,18 @@ void TrainingSetup::open_cuda() {
                                          later_bytes(rss_used_bytes - rss_opened_bytes, least_later_host_bytes),
                                      driver_unit_bytes);
   kernels = fresh_kernels();
+}
+
+// By a path of the device's own. A virtual device has one where it is asked for.
+void TrainingSetup::choose_direct() {
+  choices.direct = options.device_direct == "true" && !choices.accelerator;
+  if (!choices.accelerator || options.device_direct == "false") return;
+  const std::string why_not = choices.accelerator->why_not_direct();
+  choices.direct = why_not.empty();
+  if (choices.direct) return;
+  const std::string missing = fmt::format("there is no direct path from the device to the disk: {}", why_not);
+  if (options.device_direct == "true") throw UserError("device_direct is true, and {}; give auto", missing);
+  notes.push_back(missing + "; what goes there passes through the host's memory");
 }
 
 KernelCache TrainingSetup::fresh_kernels() const {
@@ -97,6 +110,7 @@ void TrainingSetup::take_device() {
   }
   choices.splits_updates = options.update_on != "device";
   choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
+  choose_direct();
   if (options.memory_bytes > 0) return;
   choices.budget_bytes -= choices.device_bytes;  // the virtual device's pages are the host's too
   if (choices.budget_bytes <= 0) {

@@ -89,6 +89,54 @@ TEST_F(OnAnAccelerator, TheSameBitsWhereverUpdatesRun) {
   }
 }
 
+// Reads and writes of the device's own, which end early at times; one fails, and is tried once more.
+TEST_F(OnAnAccelerator, TheSameBitsWhereItReachesTheDiskItself) {
+  options_.max_seq_len = 200;  // more activations than the host has room for
+  options_.order = "layer";
+  options_.recompute = "none";
+  options_.policy = "farthest";
+  std::int64_t written_bytes = 0;
+  for (const bool clips : {true, false}) {
+    options_.max_grad_norm = clips ? 0.5 : 0;
+    options_.save_steps = clips ? 1 : -1;
+    options_.deferred_layers = clips ? -1 : 0;
+    const Outcome expected = run(options_);
+    for (const double share : {0.0, 0.2}) {
+      set_host_accelerator_faults({.reaches_disk = true});
+      TrainOptions options = with_device(share);
+      options.memory_bytes = run_plan(options).min_memory_bytes;
+      options.delay_seed = 23;
+      const PlanReport report = run_plan(options);
+      EXPECT_TRUE(report.device_direct) << "auto";
+      EXPECT_GT(report.direct_read_bytes_per_step, 0);
+      set_host_accelerator_faults(
+          {.delay_seed = 9, .reaches_disk = true, .reads_until_failure = 5, .failing_reads = 1});
+      expect_same(options, expected, "directly, device " + std::to_string(options.device_memory_bytes));
+      EXPECT_GT(host_accelerator_use().reads, 5);
+      written_bytes += host_accelerator_use().written_bytes;
+      options.device_direct = "false";
+      EXPECT_FALSE(run_plan(options).device_direct);
+      expect_same(options, expected, "by way of the host");
+      EXPECT_EQ(host_accelerator_use().reads + host_accelerator_use().written_bytes, 0);
+      set_host_accelerator_faults({});
+    }
+  }
+  EXPECT_GT(written_bytes, 0);
+}
+
+TEST_F(OnAnAccelerator, WithoutAPathToTheDiskARunSaysSo) {
+  TrainOptions options = with_device(0);
+  const PlanReport report = run_plan(options);
+  EXPECT_FALSE(report.device_direct);
+  const std::string sentence = "there is no direct path from the device to the disk: nobody asked for one";
+  EXPECT_TRUE(std::any_of(report.notes.begin(), report.notes.end(),
+                          [&](const std::string& note) { return note.find(sentence) == 0; }));
+  options.device_direct = "false";
+  for (const std::string& note : run_plan(options).notes) EXPECT_EQ(note.find(sentence), std::string::npos);
+  options.device_direct = "true";
+  EXPECT_THROW(run_plan(options), UserError);
+}
+
 class Replayed : public OnAnAccelerator {
  protected:
   void SetUp() override {
@@ -192,6 +240,34 @@ TEST_F(OnAnAccelerator, AFailureInTheMiddleOfARunIsOneSentenceAndLeavesTheLastCo
     then.allow_numeric_change = without;
     EXPECT_EQ(run(then).weights, expected.weights);
   }
+}
+
+// The same of a read by its own path, which fails twice.
+TEST_F(OnAnAccelerator, AReadThatFailsIsOneSentenceAndLeavesTheLastCommit) {
+  options_.max_steps = 4;
+  options_.save_steps = 1;
+  options_.lr_scheduler_type = "constant";
+  const Outcome expected = run(options_);
+  set_host_accelerator_faults({.reaches_disk = true});
+  TrainOptions options = with_device(0);
+  options.memory_bytes = run_plan(options).min_memory_bytes;
+  options.output_dir = (scratch_ / "whole").string();
+  run(options);
+  const std::int64_t reads = host_accelerator_use().reads;
+  ASSERT_GT(reads, 8);
+  options.output_dir = (scratch_ / "broken").string();
+  set_host_accelerator_faults({.reaches_disk = true, .reads_until_failure = reads * 5 / 8, .failing_reads = reads});
+  RecordingObserver observer;
+  try {
+    run_train(options, observer);
+    FAIL() << "it ran";
+  } catch (const DeviceError& error) {
+    EXPECT_EQ(std::string(error.what()).find("reading the slot file '"), 0U) << error.what();
+  }
+  EXPECT_GT(observer.steps.size(), 0U);
+  EXPECT_LT(observer.steps.size(), 4U);
+  set_host_accelerator_faults({.reaches_disk = true});
+  EXPECT_EQ(run(options).weights, expected.weights);
 }
 
 TEST_F(OnAnAccelerator, ResumesWithAndWithoutADevice) {

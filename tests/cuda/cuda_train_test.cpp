@@ -197,6 +197,30 @@ TEST_P(OnCuda, TheSameBitsWhereverUpdatesRun) {
   }
 }
 
+TEST_P(OnCuda, TheSameBitsWhereTheDiskIsReachedDirectly) {
+  if (const std::string why = reason(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = open_cuda_device()->why_not_direct(); !why.empty()) GTEST_SKIP() << why;
+  options_.model = (scratch_ / GetParam()).string();
+  options_.device = "cuda";
+  options_.device_memory_bytes = std::int64_t{2} << 30;
+  options_.gradient_accumulation_steps = 32;  // more activations than the host is given room for
+  options_.max_seq_len = 120;
+  options_.max_steps = 2;
+  const Outcome expected = run(options_);
+  options_.device_memory_bytes = run_plan(options_).min_device_memory_bytes;
+  options_.memory_bytes = 0;
+  options_.memory_bytes = run_plan(options_).min_memory_bytes + 64 * (std::int64_t{1} << 20);
+  options_.policy = "everything-on-disk";
+  for (const std::string direct : {"true", "false"}) {
+    options_.device_direct = direct;
+    EXPECT_EQ(run_plan(options_).direct_read_bytes_per_step > 0, direct == "true");
+    const Outcome outcome = run(options_);
+    EXPECT_EQ(outcome.losses, expected.losses) << direct;
+    EXPECT_EQ(outcome.norms, expected.norms) << direct;
+    EXPECT_TRUE(outcome.weights == expected.weights) << direct;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, OnCuda, testing::Values("llama", "gpt2"),
                          [](const testing::TestParamInfo<std::string>& family) { return family.param; });
 

@@ -104,6 +104,78 @@ TEST_F(OnADevice, TheSameBitsHoweverAClipIsDoneAndWhateverGivesWay) {
   }
 }
 
+// By a path of the device's own to the disk, over budgets of all three memories.
+TEST_F(OnADevice, TheSameBitsWhereTheDiskIsReachedDirectly) {
+  std::int64_t read_bytes = 0;
+  std::int64_t written_bytes = 0;
+  for (const bool clips : {true, false}) {
+    options_.max_grad_norm = clips ? 0.5 : 0;
+    options_.save_steps = clips ? 1 : -1;
+    const Outcome expected = run(options_);
+    for (const double share : cases(std::vector{0.0, 0.3})) {
+      TrainOptions options = with_device(share);
+      options.device_direct = "true";
+      const PlanReport roomy = run_plan(options);
+      for (const std::int64_t eighths : {0, 1, 3}) {
+        options.memory_bytes = (roomy.min_memory_bytes * (8 - eighths) + roomy.in_memory_bytes * eighths) / 8;
+        options.delay_seed = 1 + options.memory_bytes / 4096 % 1000;
+        const PlanReport report = run_plan(options);
+        EXPECT_TRUE(report.device_direct);
+        EXPECT_LE(report.direct_read_bytes_per_step, report.disk_read_bytes_per_step);
+        read_bytes += report.direct_read_bytes_per_step;
+        written_bytes += report.direct_write_bytes_per_step;
+        EXPECT_TRUE(eighths > 0 || report.direct_read_bytes_per_step > 0) << "nothing goes directly";
+        expect_same(options, expected,
+                    "direct, device " + std::to_string(options.device_memory_bytes) + ", memory " +
+                        std::to_string(options.memory_bytes) + (clips ? ", clipped" : ""));
+      }
+    }
+  }
+  EXPECT_GT(read_bytes, 0);
+  EXPECT_GT(written_bytes, 0);
+}
+
+TEST_F(OnADevice, TheSameBitsWhereTheDiskIsReachedDirectlyAndUpdatesRunOnBothSides) {
+  options_.max_grad_norm = 0.5;
+  options_.dtype = "bf16";
+  const Outcome expected = run(options_);
+  for (const std::string update_on : cases(std::vector{"cpu", "2"})) {
+    for (const std::string policy : {"auto", "everything-on-disk", "lru"}) {
+      TrainOptions options = with_device(0.1);
+      options.device_direct = "true";
+      options.update_on = update_on;
+      options.policy = policy;
+      options.memory_bytes = run_plan(options).min_memory_bytes;
+      options.delay_seed = 17;
+      EXPECT_GT(run_plan(options).direct_read_bytes_per_step, 0);
+      expect_same(options, expected, "direct, update_on " + update_on + ", " + policy);
+    }
+  }
+}
+
+// Bytes change their way, not their number.
+TEST_F(OnADevice, WhatGoesDirectlyIsNotCopied) {
+  options_.policy = "farthest";  // what is chosen by simulated time may differ
+  options_.order = "layer";
+  options_.recompute = "none";
+  options_.max_grad_norm = 0;
+  options_.deferred_layers = 0;
+  options_.save_steps = -1;
+  TrainOptions options = with_device(0);
+  options.memory_bytes = run_plan(options).min_memory_bytes;
+  const PlanReport staged = run_plan(options);
+  EXPECT_FALSE(staged.device_direct) << "by default a virtual device has no such path";
+  EXPECT_EQ(staged.direct_read_bytes_per_step + staged.direct_write_bytes_per_step, 0);
+  options.device_direct = "true";
+  const PlanReport direct = run_plan(options);
+  ASSERT_EQ(direct.work, staged.work);
+  EXPECT_EQ(direct.disk_read_bytes_per_step, staged.disk_read_bytes_per_step);
+  EXPECT_EQ(direct.disk_write_bytes_per_step, staged.disk_write_bytes_per_step);
+  EXPECT_EQ(direct.link_up_bytes_per_step + direct.direct_read_bytes_per_step, staged.link_up_bytes_per_step);
+  EXPECT_EQ(direct.link_down_bytes_per_step + direct.direct_write_bytes_per_step, staged.link_down_bytes_per_step);
+  EXPECT_LT(direct.link_up_bytes_per_step, staged.link_up_bytes_per_step);
+}
+
 // Splits of the updates, forced by hand, over budgets of all three memories.
 TEST_F(OnADevice, TheSameBitsWhereverUpdatesRun) {
   options_.max_grad_norm = 0.5;
@@ -240,6 +312,9 @@ TEST_F(OnADevice, OptionsThatContradictEachOtherAreRefused) {
   TrainOptions without = options_;
   without.update_on = "cpu";
   EXPECT_THROW(run_plan(without), UserError);
+  TrainOptions direct = options_;
+  direct.device_direct = "true";
+  EXPECT_THROW(run_plan(direct), UserError);
   TrainOptions slow = with_device(0);
   slow.link_up = 1;  // a copy would take days, and nothing could stop it
   EXPECT_THROW(run_plan(slow), UserError);
