@@ -2,9 +2,9 @@
 // shares of the device and budgets of the host, each with the bytes over link and disk and what was foretold.
 // Alternated in rounds; medians.
 //   tiers_bench [preset=gpt2-124m] [micro_batches=4] [device=0.1,0.25,0.5] [host=0,1] [link=8e9] [rounds=3] [steps=4]
-//     [clip=0] [dtype=auto] [dir=bench-data]
+//     [direct=0] [clip=0] [dtype=auto] [dir=bench-data]
 // device: shares of what holds a whole step. host: shares of the way from the smallest budget to the one from which
-// nothing is on disk. link: bytes a second, each way.
+// nothing is on disk. link: bytes a second, each way. direct: 0, by way of the host; 1, past it; or both, 0,1.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -45,8 +45,11 @@ std::vector<Setting> settings_of(const Settings& given, const TrainOptions& plai
       continue;
     }
     for (const double host : shares_of(given.text("host", "0,1"))) {
-      all.push_back({options});
-      all.back().options.memory_bytes = between(report.min_memory_bytes, report.in_memory_bytes, host);
+      for (const double direct : shares_of(given.text("direct", "0"))) {
+        all.push_back({options});
+        all.back().options.memory_bytes = between(report.min_memory_bytes, report.in_memory_bytes, host);
+        all.back().options.device_direct = direct > 0 ? "true" : "false";
+      }
     }
   }
   return all;
@@ -56,10 +59,11 @@ void print(const Setting& setting, double plain) {
   const PlanReport report = run_plan(setting.options, true);
   const double rate = median(setting.rates);
   std::printf("%s\n",
-              fmt::format("{:>10} {:>10} {:>9} {:>9} {:>9} {:>9.0f} {:>6.3f} {:>9.0f}  {}",
+              fmt::format("{:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9.0f} {:>6.3f} {:>9.0f}  {}",
                           format_bytes(setting.options.device_memory_bytes), format_bytes(setting.options.memory_bytes),
                           format_bytes(report.link_up_bytes_per_step), format_bytes(report.link_down_bytes_per_step),
-                          format_bytes(report.disk_read_bytes_per_step + report.disk_write_bytes_per_step), rate,
+                          format_bytes(report.disk_read_bytes_per_step + report.disk_write_bytes_per_step),
+                          format_bytes(report.direct_read_bytes_per_step + report.direct_write_bytes_per_step), rate,
                           rate / plain, static_cast<double>(report.tokens_per_step) / report.prediction->step_seconds,
                           report.prediction->bottleneck)
                   .c_str());
@@ -78,7 +82,7 @@ int bench(const Settings& given) {
     }
   }
   std::printf("without a device, in memory: %.0f tokens/s\n", median(plain));
-  std::printf("    device     memory        up      down      disk  tokens/s  ratio foretold  binds\n");
+  std::printf("    device     memory        up      down      disk    direct  tokens/s  ratio foretold  binds\n");
   for (const Setting& setting : settings) print(setting, median(plain));
   return 0;
 }
