@@ -124,7 +124,7 @@ class Search {
     WorkChoice best = choice;
     WorkChoice other = choice;
     other.policy = Policy::automatic;
-    for (const double share : {0.0, 0.2, 0.35, 0.5, 0.65}) {
+    for (const double share : {0.0, 0.2, 0.35, 0.5, 0.65, 0.8}) {
       other.pinned = share;
       take_better(best, other);
     }
