@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/error.h"
 #include "session/run_catalog.h"
 #include "sim/op_rates.h"
 #include "sim/simulate.h"
@@ -36,11 +37,13 @@ void double_disk(StepRates& rates) {
 }
 
 // A step with other options on the same machine, and its tokens a second; 0 when it does not fit.
-double tokens_per_second_with(const TrainOptions& options, const KnownMachine& machine) {
+double tokens_per_second_with(const TrainOptions& options, const KnownMachine& machine) try {
   const TrainingSetup setup(options);
   if (!setup.planned.fits()) return 0;
   const StepRates rates = step_rates(*setup.planned.programs.front(), machine.rates, machine.disk);
   return tokens_per_second(setup.shape, setup.simulated(setup.planned.plans.front(), rates).seconds);
+} catch (const DoesNotFit&) {  // a device that is there has no more memory than it has
+  return 0;
 }
 
 // What else could be bought or asked for, with tokens a second against those of the plan.

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "accelerator/host_accelerator.h"
 #include "base/error.h"
 #include "same_bits.h"
@@ -292,6 +294,21 @@ TEST_F(OnAnAccelerator, MoreMemoryThanIsFreeIsRefused) {
   options.device = "cuda";
   options.device_memory_bytes = std::int64_t{1} << 40;
   EXPECT_THROW(run_plan(options), DoesNotFit);
+}
+
+// Twice what is free is no reason to say nothing of the plan that fits.
+TEST_F(OnAnAccelerator, PlansWithTheDevicesOwnMemory) {
+  TrainOptions options = options_;
+  options.device = "cuda";
+  options.update_on = "cpu";
+  const PlanReport report = run_plan(options, true);
+  ASSERT_TRUE(report.fits) << report.advice;
+  EXPECT_GT(report.link_up_bytes_per_step, 0);
+  std::set<std::string> levers;
+  for (const Lever& lever : report.prediction.value().levers) levers.insert(lever.what);
+  EXPECT_TRUE(levers.contains("twice the link"));
+  EXPECT_TRUE(levers.contains("twice the batch"));
+  EXPECT_FALSE(levers.contains("twice the device memory"));
 }
 
 }  // namespace
