@@ -12,6 +12,11 @@
 namespace spillway {
 namespace {
 
+// A plan may have no output folder yet: then the folder that a probe without one measures.
+std::filesystem::path output_or_current(const TrainOptions& options) {
+  return options.output_dir.empty() ? std::filesystem::current_path() : std::filesystem::path(options.output_dir);
+}
+
 std::int64_t sequence_length_of(const TrainOptions& options, const ModelConfig& config) {
   const std::int64_t most = config.max_position_embeddings;
   if (options.max_seq_len == 0) return std::min(most, default_seq_len);
@@ -71,11 +76,8 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
       config(read_hf_config(std::filesystem::path(given.model) / "config.json")),
       folder(given.model),
       files(folder, config.model),
-      choices(choose(
-          given.device == "cuda" && given.dtype == "auto" ? "bf16" : given.dtype, given.threads, given.memory_bytes,
-          given.spill_dir,
-          given.output_dir.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(given.output_dir),
-          notes)),
+      choices(choose(given.device == "cuda" && given.dtype == "auto" ? "bf16" : given.dtype, given.threads,
+                     given.memory_bytes, given.spill_dir, output_or_current(given), notes)),
       shape(step_shape_of(given, config.model)),
       sequence_length(shape.sequence_length),
       model(fresh_model()) {

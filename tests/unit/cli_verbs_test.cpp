@@ -127,6 +127,50 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
   EXPECT_GT(speedup.at("twice the batch"), 0);
 }
 
+// As a probe without an output folder measures it.
+TEST_F(Verbs, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) {
+  const auto disk = [](const std::filesystem::path& directory, double rate) {
+    return nlohmann::json{{"directory", directory.string()}, {"read_bytes_per_second", rate}};
+  };
+  const std::filesystem::path current = std::filesystem::current_path();
+  const std::filesystem::path temporary = std::filesystem::temp_directory_path();
+  if (current == temporary) GTEST_SKIP() << "both are " << current;
+  folder_.file("machine.json", nlohmann::json{{"disks", {disk(temporary, 1e6), disk(current, 5e8)}}}.dump());
+  ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"plan",
+                                       "--model",
+                                       path("larger"),
+                                       "--data",
+                                       path("data.txt"),
+                                       "--dtype",
+                                       "f32",
+                                       "--machine",
+                                       path("machine.json"),
+                                       "--max-seq-len",
+                                       "16",
+                                       "--recompute",
+                                       "none",
+                                       "--clip-mode",
+                                       "after",
+                                       "--order",
+                                       "layer",
+                                       "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const std::string memory = std::to_string(plan({"--memory", "2GiB"}).at("min_memory_bytes").get<std::int64_t>());
+  const auto disk_seconds = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--memory", memory});
+    return plan(more).at("disk_seconds").get<double>();
+  };
+  const double here = disk_seconds({"--spill-dir", current.string()});
+  EXPECT_GT(disk_seconds({"--spill-dir", temporary.string()}), 2 * here);
+  EXPECT_NEAR(disk_seconds({}), here, 1e-9 * here);
+}
+
 TEST_F(Verbs, PlanCountsTheStepsThatEpochsMake) {
   const std::vector<std::string> epochs{
       "--max-steps", "-1", "--num-train-epochs", "1.5", "--per-device-train-batch-size", "4"};
