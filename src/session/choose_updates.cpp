@@ -23,6 +23,11 @@ UpdateBytes update_bytes(DType dtype, bool packed) {
 
 }  // namespace
 
+double TrainingSetup::update_memory_bytes() const {
+  const UpdateBytes of = update_bytes(choices.dtype, options.moments == "8bit");
+  return 2 * (of.state + of.weight) + of.gradient;
+}
+
 // By the closed form, where the rates are known; otherwise nothing crosses the link that need not.
 double TrainingSetup::estimated_device_updates() const {
   const UpdateRates& rates = choices.update;

@@ -42,8 +42,8 @@ void TrainingSetup::open_cuda() {
   const std::int64_t rss_used_bytes = rss_bytes();
   const std::int64_t free_bytes = choices.accelerator->free_bytes();
   choices.link = choices.device_rates->link;
-  const double bytes = choices.dtype == DType::bf16 ? 26 : 28;  // of a parameter, read and written by its update
-  choices.update = {host_bandwidth / bytes, choices.device_rates->memory_bandwidth() / bytes};
+  choices.update = {host_bandwidth / update_memory_bytes(),
+                    choices.device_rates->memory_bandwidth() / update_memory_bytes()};
   choices.splits_updates = options.update_on != "device";
   choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
   const std::int64_t margin_bytes = later_bytes(free_opened_bytes - free_bytes, least_later_device_bytes);

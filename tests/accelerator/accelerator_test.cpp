@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "same_bits.h"
 #include "session/run_control.h"
+#include "session/setup.h"
 #include "stop_after.h"
 #include "under_sanitizer.h"
 
@@ -294,6 +295,19 @@ TEST_F(OnAnAccelerator, MoreMemoryThanIsFreeIsRefused) {
   options.device = "cuda";
   options.device_memory_bytes = std::int64_t{1} << 40;
   EXPECT_THROW(run_plan(options), DoesNotFit);
+}
+
+// What its memory carries, by what an update reads and writes there.
+TEST_F(OnAnAccelerator, UpdatesAsFastAsItsMemoryCarriesTheMoments) {
+  TrainOptions options = options_;
+  options.device = "cuda";
+  const auto rate = [&](const std::string& moments) {
+    options.moments = moments;
+    return TrainingSetup(options).choices.update.device_parameters_per_second;
+  };
+  constexpr double memory_bytes_per_second = 2e10;  // of the device in these tests
+  EXPECT_NEAR(rate("f32"), memory_bytes_per_second / 26, 1);
+  EXPECT_NEAR(rate("8bit"), memory_bytes_per_second / 14, 1);
 }
 
 // Twice what is free is no reason to say nothing of the plan that fits.
