@@ -20,7 +20,7 @@ namespace spillway {
 namespace {
 
 constexpr std::array<std::int64_t, 3> depths{8, 16, 32};
-constexpr double depth_gain = 1.1;  // in rate, for which it is worth it that a read waits for more requests before it
+constexpr double enough = 0.9;  // of the best rate: for more it is not worth it that a read waits for others before it
 
 // Passes over slots of one file, as many in flight as the executor has.
 class DiskTimer {
@@ -118,14 +118,16 @@ std::int64_t best_depth(DiskTimer& timer, double seconds) {
       rates[i] = std::max(rates[i], rate);
     }
   }
-  std::size_t best = 0;
-  for (std::size_t i = 1; i < depths.size(); ++i) {
-    if (rates[i] > depth_gain * rates[best]) best = i;
-  }
-  return std::min(depths[best], timer.in_flight());
+  return std::min(fewest_in_flight(depths, rates), timer.in_flight());
 }
 
 }  // namespace
+
+std::int64_t fewest_in_flight(std::span<const std::int64_t> counts, std::span<const double> rates) {
+  const double best = *std::max_element(rates.begin(), rates.end());
+  const auto first = std::find_if(rates.begin(), rates.end(), [&](double rate) { return rate >= enough * best; });
+  return counts[static_cast<std::size_t>(first - rates.begin())];
+}
 
 std::int64_t probe_file_bytes(std::int64_t block_bytes, const ProbeLimits& limits) {
   return block_bytes * blocks_of(block_bytes, limits, in_flight_of(block_bytes, limits, depths.back()));

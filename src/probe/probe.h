@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "executor/kernel_table.h"
@@ -41,6 +42,9 @@ std::int64_t probe_file_bytes(std::int64_t block_bytes, const ProbeLimits& limit
 // Transfers of `block_bytes` as the executor makes them, through a nameless file. Throws UserError when the directory
 // cannot be written, DeviceError when the disk fails.
 DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits);
+
+// The fewest requests in flight whose rate reaches nine tenths of the best: `counts` ascend, one rate for each.
+std::int64_t fewest_in_flight(std::span<const std::int64_t> counts, std::span<const double> rates);
 
 // How much longer products on `threads` threads and this measured disk, which reads and writes, take beside each other:
 // the two slow-downs of `rates`, at least 1.

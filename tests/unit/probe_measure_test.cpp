@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/bytes.h"
 #include "model/presets.h"
 #include "model/programs.h"
@@ -57,6 +59,16 @@ TEST(MeasureOps, LeavesOutWhatDoesNotFitInMemory) {
   MachineRates rates = nothing_known();
   measure_ops(training.program, kernels, {30, 4096, false}, rates);
   EXPECT_LT(rates.ops.size(), classes_of(training.program).classes.size());
+}
+
+TEST(MeasureDisk, TakesTheFewestRequestsThatReachNineTenthsOfTheBest) {
+  constexpr std::array<std::int64_t, 3> depths{8, 16, 32};
+  const auto fewest = [&](const std::array<double, 3>& rates) { return fewest_in_flight(depths, rates); };
+  EXPECT_EQ(fewest({1.00, 1.05, 1.12}), 16) << "8 reach less";
+  EXPECT_EQ(fewest({1.00, 1.05, 1.10}), 8);
+  EXPECT_EQ(fewest({1.00, 1.20, 1.00}), 16);
+  EXPECT_EQ(fewest({1.00, 1.10, 1.30}), 32);
+  EXPECT_EQ(fewest({1.20, 1.00, 0.80}), 8);
 }
 
 TEST(MeasureDisk, GivesRatesOfTheDeviceAndLeavesNothingBehind) {
