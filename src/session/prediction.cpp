@@ -36,6 +36,8 @@ void double_disk(StepRates& rates) {
   rates.mixed_bytes_per_second *= 2;
 }
 
+bool uses_disk(const Plan& plan) { return plan.traffic.read_bytes + plan.traffic.write_bytes > 0; }
+
 // A step with other options on the same machine, and its tokens a second; 0 when it does not fit.
 double tokens_per_second_with(const TrainOptions& options, const KnownMachine& machine) try {
   const TrainingSetup setup(options);
@@ -46,28 +48,41 @@ double tokens_per_second_with(const TrainOptions& options, const KnownMachine& m
   return 0;
 }
 
+bool updates_on_host(const Plan& plan) { return !plan.lanes[static_cast<std::size_t>(LaneId::update)].empty(); }
+
+// The same plan, where one of the machine's rates is twice what it is.
+std::vector<Lever> levers_of_rates(const TrainingSetup& setup, const StepRates& rates, double step_seconds) {
+  const Plan& plan = setup.planned.plans.front();
+  std::vector<Lever> levers;
+  const auto with = [&](std::string what, const auto& change) {
+    StepRates other = rates;
+    change(other);
+    levers.push_back({std::move(what), step_seconds / setup.simulated(plan, other).seconds});
+  };
+  with("twice the compute", [](StepRates& other) {
+    for (double& seconds : other.op_seconds) seconds /= 2;
+  });
+  if (updates_on_host(plan)) {
+    with("twice the rate of updates on the host", [](StepRates& other) {
+      for (double& seconds : other.host_seconds) seconds /= 2;
+    });
+  }
+  if (plan.uses_link()) {
+    with("twice the link", [](StepRates& other) {
+      other.link.up_bytes_per_second *= 2;
+      other.link.down_bytes_per_second *= 2;
+    });
+  }
+  if (uses_disk(plan)) with("a second disk", double_disk);
+  return levers;
+}
+
 // What else could be bought or asked for, with tokens a second against those of the plan.
 std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& machine, const StepRates& rates,
                              double step_seconds) {
   const Plan& plan = setup.planned.plans.front();
-  std::vector<Lever> levers;
-  StepRates other = rates;
-  for (double& seconds : other.op_seconds) seconds /= 2;
-  levers.push_back({"twice the compute", step_seconds / setup.simulated(plan, other).seconds});
-  const bool copies = plan.uses_link();
-  const bool spills = plan.traffic.read_bytes + plan.traffic.write_bytes > 0;
-  if (copies) {
-    other = rates;
-    other.link.up_bytes_per_second *= 2;
-    other.link.down_bytes_per_second *= 2;
-    levers.push_back({"twice the link", step_seconds / setup.simulated(plan, other).seconds});
-  }
-  if (spills) {
-    other = rates;
-    double_disk(other);
-    levers.push_back({"a second disk", step_seconds / setup.simulated(plan, other).seconds});
-  }
-  if (!copies && !spills) return levers;
+  std::vector<Lever> levers = levers_of_rates(setup, rates, step_seconds);
+  if (!plan.uses_link() && !uses_disk(plan)) return levers;
   const double now = tokens_per_second(setup.shape, step_seconds);
   const auto with = [&](std::string what, const TrainOptions& options) {
     levers.push_back({std::move(what), tokens_per_second_with(options, machine) / now});
@@ -80,10 +95,10 @@ std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& mac
   if (2 * setup.shape.micro_batches <= most_micro_batches) with("twice the batch", options);
   options = same;
   options.memory_bytes *= 2;
-  if (spills) with("twice the memory", options);
+  if (uses_disk(plan)) with("twice the memory", options);
   options = same;
   options.device_memory_bytes *= 2;
-  if (copies) with("twice the device memory", options);
+  if (plan.uses_link()) with("twice the device memory", options);
   std::erase_if(levers, [](const Lever& lever) { return lever.speedup == 0; });
   return levers;
 }

@@ -245,6 +245,26 @@ TEST_F(OnADevice, NoSplitIsTakenThatWritesMoreADayThanIsAllowed) {
   EXPECT_LE(written_per_day("auto"), 1.01 * on_the_processor);
 }
 
+TEST_F(OnADevice, APlanSaysWhatFasterUpdatesOnTheHostWouldGive) {
+  TrainOptions options = with_device(1);
+  options.update_on = "cpu";
+  options.update_rate_cpu = 1e5;
+  options.update_rate_device = 1e9;
+  const StepPrediction slow = run_plan(options, true).prediction.value();
+  EXPECT_EQ(slow.bottleneck, "update");
+  const auto speedup_of = [](const StepPrediction& prediction, const std::string& what) {
+    for (const Lever& lever : prediction.levers) {
+      if (lever.what == what) return lever.speedup;
+    }
+    return 0.0;
+  };
+  const std::string updates = "twice the rate of updates on the host";
+  EXPECT_GT(speedup_of(slow, updates), 1.5);
+  EXPECT_LT(speedup_of(slow, "twice the compute"), speedup_of(slow, updates));
+  options.update_on = "device";
+  EXPECT_EQ(speedup_of(run_plan(options, true).prediction.value(), updates), 0) << "there are none";
+}
+
 // The split may change where a run goes on.
 TEST_F(OnADevice, ResumesWithAnotherSplit) {
   commit_each_step();
