@@ -66,6 +66,17 @@ TEST(Console, ALineSaysHowLongAStepWaitedAndWhatForMostly) {
   EXPECT_THAT(line_of(r), HasSubstr("  waited 12.3 ms, "));
 }
 
+TEST(Console, ALineSaysWhichWayAStepClipped) {
+  StepRecord r;
+  r.grad_norm = 1.5;
+  EXPECT_THAT(line_of(r), HasSubstr("  grad norm 1.500  lr ")) << "it does not clip";
+  r.clip = "speculative";
+  EXPECT_THAT(line_of(r), HasSubstr("  grad norm 1.500  clip speculative (under the limit)  lr "));
+  r.clip = "reverted";
+  r.clipped = true;
+  EXPECT_THAT(line_of(r), HasSubstr("  grad norm 1.500  clip reverted  lr "));
+}
+
 TEST(Console, LoggingStepsThinOutTheLines) {
   const std::string text = output_of({}, 10, 4);
   EXPECT_EQ(count(text, "\nstep "), 4);  // 1, 4, 8, 10
