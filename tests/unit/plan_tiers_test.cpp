@@ -148,5 +148,41 @@ TEST(PlanTiers, GroupsOfUpdatesShareNothingThatTheyWrite) {
       });
 }
 
+// Groups of updates, none of whose state crosses the link in a plan with so many device pages.
+std::int64_t groups_that_stay(const std::vector<UpdateGroup>& groups, const Layout& layout, std::int64_t device_pages) {
+  const Plan plan = make_tiered_plan(layout, 0, {device_pages, 2 * in_memory_pages(layout, 0)}, {});
+  std::vector<bool> copied(layout.bundles.size(), false);
+  for (const Instr& instr : plan.instrs) {
+    if (is_copy(instr.kind)) copied[index_of(plan.stays[index_of(instr.stays.front())].bundle)] = true;
+  }
+  return std::count_if(groups.begin(), groups.end(), [&](const UpdateGroup& group) {
+    return std::none_of(group.segments.begin(), group.segments.end(), [&](std::int32_t s) {
+      const auto& uses = layout.programs.front().uses[static_cast<std::size_t>(s)];
+      return std::any_of(uses.begin(), uses.end(),
+                         [&](const Use& use) { return use.writes && copied[index_of(use.bundle)]; });
+    });
+  });
+}
+
+TEST(PlanTiers, TheStateOfUpdatesStaysOnTheDeviceAsFarAsItHasRoom) {
+  std::int64_t all = 0;
+  std::int64_t stay_in_least = 0;
+  std::int64_t stay_in_half = 0;
+  for (std::uint64_t seed = tiers_seed; seed < tiers_seed + 30; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const RandomPrograms programs(seed, true);
+    const Layout layout = programs.layout();
+    const std::vector<UpdateGroup> groups = update_groups(programs.step(), layout, 0);
+    const std::int64_t least = smallest_pages(layout);
+    const std::int64_t most = in_memory_pages(layout, 0);
+    EXPECT_EQ(groups_that_stay(groups, layout, most), std::ssize(groups));
+    all += std::ssize(groups);
+    stay_in_least += groups_that_stay(groups, layout, least);
+    stay_in_half += groups_that_stay(groups, layout, (least + most) / 2);
+  }
+  EXPECT_LT(stay_in_least, stay_in_half);
+  EXPECT_LT(stay_in_half, all);
+}
+
 }  // namespace
 }  // namespace spillway

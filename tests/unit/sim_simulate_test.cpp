@@ -256,5 +256,29 @@ TEST(Simulate, BothDirectionsOfALinkAreBusyAtOnce) {
   EXPECT_LT(seconds, 0.9 * apart);
 }
 
+// Two ops of four and of one second, one on the device and one on the host, that wait for nothing.
+TEST(Simulate, OpsThatShareTheProcessorAreHalfAsFastBesideEachOther) {
+  Plan plan;
+  for (const std::int32_t op : {0, 1}) {
+    Instr instr;
+    instr.kind = Instr::Kind::run;
+    instr.op = static_cast<OpId>(op);
+    const auto lane = static_cast<std::size_t>(op == 0 ? LaneId::compute : LaneId::update);
+    instr.lane = static_cast<LaneId>(lane);
+    plan.lanes[lane].push_back(static_cast<InstrId>(op));
+    plan.instrs.push_back(instr);
+  }
+  StepRates rates;
+  rates.op_seconds = {4, 1};
+  rates.host_seconds = {4, 1};
+  const Timeline apart = simulate(plan, {}, rates);
+  EXPECT_DOUBLE_EQ(end_of(apart, InstrId{0}), 4);
+  EXPECT_DOUBLE_EQ(end_of(apart, InstrId{1}), 1);
+  rates.shares_processor = true;
+  const Timeline shared = simulate(plan, {}, rates);
+  EXPECT_DOUBLE_EQ(end_of(shared, InstrId{1}), 2);
+  EXPECT_DOUBLE_EQ(end_of(shared, InstrId{0}), 5) << "both for two seconds, then alone";
+}
+
 }  // namespace
 }  // namespace spillway
