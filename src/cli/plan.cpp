@@ -67,6 +67,7 @@ std::string json_of(const PlanReport& r, double disk_tbw) {
       {"dtype", r.dtype},
       {"placement", nlohmann::ordered_json::array()},
   };
+  if (!r.clip.empty()) json["clip"] = r.clip;
   if (r.device_memory_bytes > 0) {
     json["device_memory_bytes"] = r.device_memory_bytes;
     json["min_device_memory_bytes"] = r.min_device_memory_bytes;
@@ -129,8 +130,9 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   for (const Lever& lever : p.levers)
     text += fmt::format("{}{}: {:.2f}x", &lever == &p.levers.front() ? "\n  with " : "; ", lever.what, lever.speedup);
   text += '\n';
-  text += fmt::format("{:<24}{:>12}\n", r.total_steps > 0 ? steps_of(r) : "1000 steps",
-                      duration(p.step_seconds * static_cast<double>(r.total_steps > 0 ? r.total_steps : 1000)));
+  text += fmt::format("{:<24}{:>12}{}\n", r.total_steps > 0 ? steps_of(r) : "1000 steps",
+                      duration(p.step_seconds * static_cast<double>(r.total_steps > 0 ? r.total_steps : 1000)),
+                      r.clip == "speculative" ? ", if none clips" : "");
   if (written_a_day(r) == 0) return text;
   text +=
       fmt::format("{:<24}{:>12} a day", "written to disk", format_bytes(static_cast<std::int64_t>(written_a_day(r))));
@@ -172,6 +174,7 @@ std::string text_of(const PlanReport& r, double disk_tbw) {
   text += fmt::format("{:<24}{:>12}\n", "smallest that works", format_budget(r.min_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "nothing on disk from", format_budget(r.in_memory_bytes));
   if (r.device_memory_bytes > 0) text += device_text(r);
+  if (r.fits) text += fmt::format("{:<24}{:>12}\n", "clipping", r.clip.empty() ? "none" : r.clip);
   if (r.fits)
     text += fmt::format("{:<24}{:>12} read, {} written\n", "disk, each step", format_bytes(r.disk_read_bytes_per_step),
                         format_bytes(r.disk_write_bytes_per_step));

@@ -135,6 +135,7 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.disk_write_bytes_per_step = planned.plans.front().traffic.write_bytes;
     report.disk_state_write_bytes_per_step = disk_writes(planned.plans.front(), planned.layout).state_bytes;
     report.work = describe(setup.work.choice);
+    if (setup.options.max_grad_norm > 0) report.clip = name_of(setup.steps.usual().way);
     report.placement = placement_of(setup);
     report.links = links_of(setup);
     report.memory = memory_of(setup);

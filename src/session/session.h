@@ -95,6 +95,9 @@ struct PlanReport {
   std::int64_t disk_write_bytes_per_step = 0;
   std::int64_t disk_state_write_bytes_per_step = 0;  // of these; the rest are activations and gradients
   std::string work = {};  // how a step is worked through: "by layer, recompute cheap in 6 layers"
+  // The way of clipping chosen: "after", "deferred" or "speculative", where the prediction is of a step that is under
+  // the limit; empty: steps do not clip.
+  std::string clip = {};
   std::int64_t parameters = 0;
   std::int64_t tokens_per_step = 0;
   std::int64_t total_steps = 0;        // of the whole run; 0: not known, or none

@@ -127,6 +127,43 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
   EXPECT_GT(speedup.at("twice the batch"), 0);
 }
 
+TEST_F(Verbs, PlanSaysWhichWayStepsClip) {
+  ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
+  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"plan",
+                                       "--model",
+                                       path("larger"),
+                                       "--data",
+                                       path("data.txt"),
+                                       "--dtype",
+                                       "f32",
+                                       "--machine",
+                                       path("machine.json"),
+                                       "--max-seq-len",
+                                       "16",
+                                       "--max-steps",
+                                       "7"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto smallest = nlohmann::json::parse(plan({"--json"})).at("min_memory_bytes").get<std::int64_t>();
+  const std::string memory = std::to_string(smallest + (8 << 20));  // in which each way finds room
+  for (const std::string mode : {"after", "deferred", "speculative"}) {
+    const std::vector<std::string> forced{"--memory", memory, "--max-grad-norm", "1", "--clip-mode", mode};
+    std::vector<std::string> as_json = forced;
+    as_json.emplace_back("--json");
+    EXPECT_EQ(nlohmann::json::parse(plan(as_json)).at("clip"), mode);
+    const std::string text = plan(forced);
+    EXPECT_THAT(text, testing::ContainsRegex("clipping +" + mode + "\n"));
+    EXPECT_EQ(text.find("if none clips") != std::string::npos, mode == "speculative") << text;
+  }
+  const std::vector<std::string> unlimited{"--memory", memory, "--max-grad-norm", "0"};
+  EXPECT_THAT(plan(unlimited), testing::ContainsRegex("clipping +none\n"));
+}
+
 // As a probe without an output folder measures it.
 TEST_F(Verbs, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) {
   const auto disk = [](const std::filesystem::path& directory, double rate) {
