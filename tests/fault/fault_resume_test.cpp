@@ -15,6 +15,7 @@
 #include "session/portable.h"
 #include "session/run_store.h"
 #include "session/session.h"
+#include "store/slot_file.h"
 
 namespace spillway {
 namespace {
@@ -194,6 +195,26 @@ TEST_F(FaultResume, SlotsMovedToTheSpillDirectoryOfTheNextRunAreFound) {
   part(1, 3);
   fs::rename(scratch_ / "disk", scratch_ / "larger disk");
   options_.spill_dir = {(scratch_ / "larger disk").string()};
+  part(4, 0);
+}
+
+TEST_F(FaultResume, SlotsLieOnDisksInProportionToWhatTheseCarry) {
+  nlohmann::json disks;
+  for (const auto& [name, rate] : {std::pair("disk", 2e9), {"disk 2", 1e9}}) {
+    fs::create_directory(scratch_ / name);
+    const std::string directory = (scratch_ / name).string();
+    options_.spill_dir.push_back(directory);
+    disks.push_back({{"directory", directory}, {"device", name}, {"read_bytes_per_second", rate}});
+  }
+  options_.machine = scratch_.file("machine.json", nlohmann::json{{"disks", disks}}.dump()).string();
+  part(1, 3);
+  const auto slots_in = [&](const std::string& name) {
+    const std::vector<fs::path> files = slot_files(scratch_ / name);
+    EXPECT_EQ(files.size(), 1U);
+    return (static_cast<std::int64_t>(fs::file_size(files.at(0))) - slot_file_head_bytes) / options_.page_size_bytes;
+  };
+  EXPECT_GT(slots_in("disk 2"), 10);
+  EXPECT_NEAR(static_cast<double>(slots_in("disk")), 2 * static_cast<double>(slots_in("disk 2")), 2);
   part(4, 0);
 }
 
