@@ -1,8 +1,17 @@
 // The op times of a run as rates for the plans of later ones.
 #include <gtest/gtest.h>
 
+#include "base/bytes.h"
+#include "golden/model_folder.h"
+#include "probe/probe.h"
+#include "probe/rate_cache.h"
 #include "random_program.h"
+#include "recording_observer.h"
+#include "scoped_variable.h"
+#include "scratch_folder.h"
 #include "session/refined_rates.h"
+#include "session/session.h"
+#include "session/setup.h"
 #include "sim/op_rates.h"
 
 namespace spillway {
@@ -90,6 +99,42 @@ TEST(KeptOpTimes, ABusyMachineIsNotTheMachine) {
   EXPECT_FALSE(is_undisturbed(100, 89, 100)) << "busy before";
   EXPECT_FALSE(is_undisturbed(100, 100, 50)) << "busy after";
   EXPECT_TRUE(is_undisturbed(50, 100, 100)) << "it was busy when it was probed";
+}
+
+TEST(KeptOpTimes, AreThoseOfTheRun) {
+  const ScratchFolder folder;
+  const ScopedVariable cache("XDG_CACHE_HOME", (folder / "cache").string());
+  golden::write_model(folder / "model", golden::llama_of(2, 128, 8000), "");
+  golden::write_tokens(folder / "tokens.npy", 3000, 8000);
+  TrainOptions options;
+  options.model = (folder / "model").string();
+  options.data = {(folder / "tokens.npy").string()};
+  options.output_dir = (folder / "out").string();
+  options.max_steps = 4;
+  options.max_seq_len = 32;
+  options.dtype = "f32";
+  options.threads = 2;
+  options.save_steps = -1;
+  options.memory_bytes = gib;
+  options.order = "layer";
+  options.recompute = "none";
+  const TrainingSetup setup(options);
+  const OpClasses classes = classes_of(*setup.planned.programs.front());
+  constexpr double absurd_seconds = 1e4;
+  MachineRates before = assumed_rates();
+  before.identity = identify_machine();
+  before.threads = options.threads;
+  before.f32_flops_per_second = 1;  // so no run is a disturbed one
+  for (const OpClass& what : classes.classes) before.set({what, options.threads, absurd_seconds, RateSource::measured});
+  share_rates(cache_directory(), before, false);
+  RecordingObserver observer;
+  run_train(options, observer);
+  const MachineRates after = load_rates(cache_directory(), before.identity, options.threads).value();
+  EXPECT_EQ(after.ops.size(), before.ops.size());
+  for (const OpClass& what : classes.classes) {
+    ASSERT_NE(after.find(what), nullptr) << what.op << ' ' << what.shape;
+    EXPECT_NE(after.find(what)->seconds, absurd_seconds) << what.op << ' ' << what.shape;
+  }
 }
 
 }  // namespace
