@@ -261,6 +261,24 @@ struct Taken {
   Taken& operator=(const Taken&) = delete;
 };
 
+// A point in a stream, by the device's clock.
+struct Moment {
+  cudaEvent_t event = nullptr;
+
+  Moment() { check(cudaEventCreate(&event), "making an event to measure with"); }
+  ~Moment() { cudaEventDestroy(event); }
+  Moment(const Moment&) = delete;
+  Moment& operator=(const Moment&) = delete;
+
+  void note(Stream stream) const { check(cudaEventRecord(event, stream), "a copy to measure"); }
+  double seconds_until(const Moment& later) const {
+    float milliseconds = 0;
+    check(cudaEventSynchronize(later.event), "a copy to measure");
+    check(cudaEventElapsedTime(&milliseconds, event, later.event), "a copy to measure");
+    return static_cast<double>(milliseconds) / 1000;
+  }
+};
+
 }  // namespace
 
 // The best of a few, after one that warms up.
@@ -297,16 +315,43 @@ double Device::seconds_of_product(DType dtype) {
   return best;
 }
 
+// What each direction carries while the other is busy too, as in a step: both may be slower so than alone. The best of
+// a few, after one that warms up. The first half of each memory is for copies up, the second for copies down.
+LinkRate Device::link_both_ways(std::byte* here, std::byte* there) {
+  constexpr int copies = 4;  // so that the end of the slower direction, which is alone by then, counts little
+  const auto bytes = static_cast<std::size_t>(copy_bytes);
+  const Stream up = stream(DeviceStream::up);
+  const Stream down = stream(DeviceStream::down);
+  const Moment up_begin, up_end, down_begin, down_end;
+  LinkRate best;
+  for (int round = 0; round <= rounds; ++round) {
+    up_begin.note(up);
+    down_begin.note(down);
+    for (int copy = 0; copy < copies; ++copy) {
+      check(cudaMemcpyAsync(there, here, bytes, cudaMemcpyDefault, up), "a copy to measure");
+      check(cudaMemcpyAsync(here + bytes, there + bytes, bytes, cudaMemcpyDefault, down), "a copy to measure");
+    }
+    up_end.note(up);
+    down_end.note(down);
+    const auto moved = static_cast<double>(copies * copy_bytes);
+    const double up_rate = moved / up_begin.seconds_until(up_end);
+    const double down_rate = moved / down_begin.seconds_until(down_end);
+    if (round == 0) continue;
+    best.up_bytes_per_second = std::max(best.up_bytes_per_second, up_rate);
+    best.down_bytes_per_second = std::max(best.down_bytes_per_second, down_rate);
+  }
+  return best;
+}
+
 MachineRates Device::measured(MachineRates rates) {
   make_current();
   const double flops = 2.0 * static_cast<double>(product_side * product_side * product_side);
   rates.bf16_flops_per_second = flops / seconds_of_product(DType::bf16);
   rates.f32_flops_per_second = flops / seconds_of_product(DType::f32);
-  const Taken here(copy_bytes, true);
+  const Taken here(2 * copy_bytes, true);
   const Taken there(2 * copy_bytes, false);
   const auto bytes = static_cast<double>(copy_bytes);
-  link_.up_bytes_per_second = bytes / seconds_of_copy(there.data, here.data, copy_bytes);
-  link_.down_bytes_per_second = bytes / seconds_of_copy(here.data, there.data, copy_bytes);
+  link_ = link_both_ways(here.data, there.data);
   link_.copy_seconds = seconds_of_copy(there.data, here.data, 4096);
   rates.memory_bytes_per_second = {2 * bytes / seconds_of_copy(there.data + copy_bytes, there.data, copy_bytes)};
   rates.link = link_;

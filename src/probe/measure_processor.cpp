@@ -9,6 +9,7 @@
 #include "base/steady_clock.h"
 #include "device/page_pool.h"
 #include "device/thread_pool.h"
+#include "ops/adamw/adamw.h"
 #include "ops/matmul/matmul.h"
 #include "probe/buffer.h"
 #include "probe/op_timer.h"
@@ -106,7 +107,28 @@ double wake_time() {
   return median(std::move(times));
 }
 
+// An update of a million elements, as most pieces have.
+KernelKey update_key(DType dtype, bool packed) {
+  constexpr std::int64_t side = 1024;
+  const ValueType weight{dtype, side, side};
+  const ValueType low{DType::u16, dtype == DType::bf16 ? side : 0, side};
+  const ValueType moment = packed ? packed_moment_type(side, side) : ValueType{DType::f32, side, side};
+  KernelKey key{&adamw_spec,
+                {{"row_begin", std::int64_t{0}}, {"decay", std::int64_t{1}}},
+                {weight, moment, moment, low, weight, {DType::f32, 1, 1}, adamw_scalars_type},
+                {}};
+  key.writes = adamw_spec.infer(key.attrs, key.reads);
+  return key;
+}
+
 }  // namespace
+
+double updates_now(DType dtype, bool packed, int threads, std::int64_t memory_bytes, double seconds) {
+  const KernelKey key = update_key(dtype, packed);
+  const std::unique_ptr<Kernel> kernel = make_cpu_kernel(key);
+  OpTimer timer(threads, memory_bytes, kernel->scratch_bytes());
+  return adamw_spec.cost(key.attrs, key.reads, key.writes).bytes / timer.seconds(key, *kernel, seconds);
+}
 
 double products_now(DType dtype, int threads, double seconds) {
   const KernelKey key = product_key(dtype);

@@ -36,6 +36,12 @@ void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, Machi
 // shows what else runs, where that takes what the machine can do. Takes and gives back about 10 MiB.
 double products_now(DType dtype, int threads, double seconds);
 
+// Bytes a second that updates of a processor read and write in memory, tried for `seconds` on `threads` threads with
+// weights of this dtype and f32 or packed moments: the median. Takes `memory_bytes` and gives them back, at least
+// least_update_bytes; of less than the caches hold, the rate is theirs.
+inline constexpr std::int64_t least_update_bytes = std::int64_t{40} << 20;
+double updates_now(DType dtype, bool packed, int threads, std::int64_t memory_bytes, double seconds);
+
 // Of the file through which a disk is measured.
 std::int64_t probe_file_bytes(std::int64_t block_bytes, const ProbeLimits& limits);
 

@@ -1,4 +1,5 @@
 // Where a run with a device updates: the share of the parameters at which a step is shortest, as the simulator has it.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -6,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "plan/update_split.h"
+#include "probe/probe.h"
 #include "session/setup.h"
 
 namespace spillway {
@@ -13,7 +15,9 @@ namespace {
 
 // Ops planned for choices, all together: a few seconds of one processor.
 constexpr std::int64_t most_ops_for_updates = 400'000;
-constexpr double more_than_any_step = 1e9;  // seconds
+constexpr double update_seconds = 0.1;                 // of timing updates
+constexpr std::int64_t most_update_bytes = 256 * mib;  // beyond the caches of most processors
+constexpr double more_than_any_step = 1e9;             // seconds
 
 UpdateBytes update_bytes(DType dtype, bool packed) {
   const double moments = packed ? 2 : 8;
@@ -26,6 +30,21 @@ UpdateBytes update_bytes(DType dtype, bool packed) {
 double TrainingSetup::update_memory_bytes() const {
   const UpdateBytes of = update_bytes(choices.dtype, options.moments == "8bit");
   return 2 * (of.state + of.weight) + of.gradient;
+}
+
+// Of the processor beside an accelerator, in parameters a second: as it is known, or else timed now, since a guess
+// would send updates to the wrong side. A machine file is of another machine perhaps, of which nothing can be timed.
+double TrainingSetup::host_update_rate() const {
+  const MachineRates rates = recall_machine(options.machine, choices, accelerator_page_bytes).rates;
+  if (rates.update.host_parameters_per_second > 0) return rates.update.host_parameters_per_second;
+  const bool packed = options.moments == "8bit";
+  double bandwidth = known_update_bandwidth(rates, choices.dtype, packed);
+  if (bandwidth == 0 && !options.machine.empty()) bandwidth = rates.memory_bandwidth();
+  if (bandwidth == 0) {
+    const std::int64_t memory_bytes = std::clamp(choices.budget_bytes / 4, least_update_bytes, most_update_bytes);
+    bandwidth = updates_now(choices.dtype, packed, choices.threads, memory_bytes, update_seconds);
+  }
+  return bandwidth / update_memory_bytes();
 }
 
 // By the closed form, where the rates are known; otherwise nothing crosses the link that need not.

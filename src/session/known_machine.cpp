@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "formats/machine_file.h"
+#include "ops/adamw/adamw.h"
 #include "probe/probe.h"
 #include "probe/rate_cache.h"
 #include "store/spill_file.h"
@@ -139,6 +140,19 @@ std::filesystem::path existing_folder(std::filesystem::path directory) {
     directory = directory.parent_path();
   }
   return directory;
+}
+
+double known_update_bandwidth(const MachineRates& rates, DType dtype, bool packed) {
+  constexpr double least_bytes = 4 * mib;  // less may be in caches
+  const std::string packed_moment(name_of(DType::u8));
+  const OpRate* largest = nullptr;
+  for (const OpRate& rate : rates.ops) {
+    const bool is_such = rate.what.op == adamw_spec.name && rate.what.dtype == dtype &&
+                         (rate.what.shape.find(packed_moment + '[') != std::string::npos) == packed;
+    if (!is_such || rate.what.bytes < least_bytes || rate.seconds <= 0) continue;
+    if (largest == nullptr || rate.what.bytes > largest->what.bytes) largest = &rate;
+  }
+  return largest == nullptr ? 0 : largest->what.bytes / largest->seconds;
 }
 
 KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes) {

@@ -31,6 +31,10 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
 // cache knows a disk by its device: another one mounted in the same directory is not in it.
 KnownMachine recall_machine(const std::string& machine_file, const RunChoices& choices, std::int64_t page_bytes);
 
+// Bytes a second that updates with such weights and moments read and write in memory, by the largest whose time is in
+// these rates; 0 where none is large enough to tell.
+double known_update_bandwidth(const MachineRates& rates, DType dtype, bool packed);
+
 // The folder of a run that has not begun is not there yet: its disk is that of the nearest folder above that is.
 std::filesystem::path existing_folder(std::filesystem::path directory);
 

@@ -6,7 +6,6 @@
 #include "cuda/cuda.h"
 #include "device/memory_info.h"
 #include "formats/machine_file.h"
-#include "session/known_machine.h"
 #include "session/setup.h"
 
 namespace spillway {
@@ -31,8 +30,7 @@ constexpr std::int64_t driver_unit_bytes = 32 * mib;
 }  // namespace
 
 void TrainingSetup::open_cuda() {
-  const double host_bandwidth =
-      recall_machine(options.machine, choices, accelerator_page_bytes).rates.memory_bandwidth();
+  const double host_rate = host_update_rate();  // its memory is given back before what the device takes is counted
   const std::int64_t rss_before_bytes = rss_bytes();
   choices.accelerator = open_cuda_device();
   choose_direct();
@@ -42,8 +40,7 @@ void TrainingSetup::open_cuda() {
   const std::int64_t rss_used_bytes = rss_bytes();
   const std::int64_t free_bytes = choices.accelerator->free_bytes();
   choices.link = choices.device_rates->link;
-  choices.update = {host_bandwidth / update_memory_bytes(),
-                    choices.device_rates->memory_bandwidth() / update_memory_bytes()};
+  choices.update = {host_rate, choices.device_rates->memory_bandwidth() / update_memory_bytes()};
   choices.splits_updates = options.update_on != "device";
   choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
   const std::int64_t margin_bytes = later_bytes(free_opened_bytes - free_bytes, least_later_device_bytes);

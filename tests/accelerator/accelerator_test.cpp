@@ -8,7 +8,10 @@
 
 #include "accelerator/host_accelerator.h"
 #include "base/error.h"
+#include "probe/probe.h"
+#include "probe/rate_cache.h"
 #include "same_bits.h"
+#include "scoped_variable.h"
 #include "session/run_control.h"
 #include "session/setup.h"
 #include "stop_after.h"
@@ -308,6 +311,23 @@ TEST_F(OnAnAccelerator, UpdatesAsFastAsItsMemoryCarriesTheMoments) {
   constexpr double memory_bytes_per_second = 2e10;  // of the device in these tests
   EXPECT_NEAR(rate("f32"), memory_bytes_per_second / 26, 1);
   EXPECT_NEAR(rate("8bit"), memory_bytes_per_second / 14, 1);
+}
+
+// As it was measured before, or as it is timed now; never by the bandwidth that is assumed of a machine.
+TEST_F(OnAnAccelerator, TheHostUpdatesAsFastAsItsKernelDoes) {
+  const ScopedVariable cache("XDG_CACHE_HOME", (scratch_ / "cache").string());
+  TrainOptions options = options_;
+  options.device = "cuda";
+  const auto rate = [&] { return TrainingSetup(options).choices.update.host_parameters_per_second; };
+  const double timed = rate();
+  EXPECT_GT(timed, 0);
+  EXPECT_NE(timed, assumed_rates().memory_bandwidth() / 26);
+  MachineRates known = assumed_rates();
+  known.identity = identify_machine();
+  known.threads = options.threads;
+  known.ops.push_back({{"adamw", DType::bf16, "bf16[1024,1024] f32[1024,1024] ->", 0, 26e6}, options.threads, 0.5});
+  share_rates(cache_directory(), known, false);
+  EXPECT_DOUBLE_EQ(rate(), 26e6 / 0.5 / 26);
 }
 
 // Twice what is free is no reason to say nothing of the plan that fits.

@@ -61,6 +61,12 @@ TEST(MeasureOps, LeavesOutWhatDoesNotFitInMemory) {
   EXPECT_LT(rates.ops.size(), classes_of(training.program).classes.size());
 }
 
+TEST(MeasureUpdates, OfEachKindOfWeightAndMoments) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const bool packed : {false, true}) EXPECT_GT(updates_now(dtype, packed, 2, least_update_bytes, 0.01), 0);
+  }
+}
+
 TEST(MeasureDisk, TakesTheFewestRequestsThatReachNineTenthsOfTheBest) {
   constexpr std::array<std::int64_t, 3> depths{8, 16, 32};
   const auto fewest = [&](const std::array<double, 3>& rates) { return fewest_in_flight(depths, rates); };

@@ -60,6 +60,24 @@ class KnownDisks : public testing::Test {
   RunChoices choices_;
 };
 
+TEST(KnownUpdates, AreTheLargestOfTheSameWeightsAndMoments) {
+  MachineRates rates = assumed_rates();
+  EXPECT_EQ(known_update_bandwidth(rates, DType::bf16, false), 0) << "nothing was measured";
+  const auto add = [&](DType dtype, const std::string& moments, double bytes, double seconds) {
+    rates.ops.push_back({{"adamw", dtype, "bf16[9,9] " + moments + "[9,9] ->", 0, bytes}, threads, seconds});
+  };
+  add(DType::bf16, "f32", 26e6, 2e-3);
+  add(DType::bf16, "f32", 13e6, 1e-4);
+  add(DType::bf16, "f32", 26e3, 1e-9);
+  add(DType::f32, "f32", 28e6, 4e-3);
+  add(DType::bf16, "u8", 14e6, 7e-3);
+  rates.ops.push_back({{"linear_dw", DType::bf16, "f32[9,9]", 0, 1e9}, threads, 1e-3});
+  EXPECT_DOUBLE_EQ(known_update_bandwidth(rates, DType::bf16, false), 13e9);
+  EXPECT_DOUBLE_EQ(known_update_bandwidth(rates, DType::bf16, true), 2e9);
+  EXPECT_DOUBLE_EQ(known_update_bandwidth(rates, DType::f32, false), 7e9);
+  EXPECT_EQ(known_update_bandwidth(rates, DType::f32, true), 0);
+}
+
 TEST_F(KnownDisks, WhatWasKeptCountsOnItsDevice) {
   share_rates(cache_directory(), rates_with({disk(device_of(spill_.path()), 123e6)}), false);
   EXPECT_DOUBLE_EQ(recalled().read_bytes_per_second, 123e6);
