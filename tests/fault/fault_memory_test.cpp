@@ -294,5 +294,40 @@ TEST_P(FaultMemory, IsNotKilledUnderALimitOfTheSameSize) {
 INSTANTIATE_TEST_SUITE_P(Dtypes, FaultMemory, testing::Values("f32", "bf16"),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
+// The size that bench/ measures, in pages of the usual size.
+class FaultMemoryOfBench : public FaultMemory {
+ protected:
+  void SetUp() override {
+    if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
+    const Ended made = run(
+        {"init", "--preset", "gpt2-124m", "--tokenizer", "bytes", "--dtype", "bf16", (scratch_ / "model").string()});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    golden::write_tokens(scratch_ / "tokens.npy", 3000, 4000);
+  }
+};
+
+TEST_P(FaultMemoryOfBench, AStepStaysWithinItsSmallestBudgetAndOneOfAThousandTokensHasASmallOne) {
+  const auto smallest = [&](const std::vector<std::string>& more) -> std::int64_t {
+    std::vector<std::string> words = arguments("plan", 0, more);
+    words.emplace_back("--no-predict");
+    const Ended planned = run(words);
+    EXPECT_THAT(planned.exit_code, testing::AnyOf(0, 3)) << planned.err;
+    return nlohmann::json::parse(planned.out)["min_memory_bytes"];
+  };
+  std::vector<std::string> step{
+      "--max-steps",   "1",   "--per-device-train-batch-size", "1", "--gradient-accumulation-steps", "1",
+      "--max-seq-len", "1024"};
+  EXPECT_LE(smallest(step), 320 * mib);
+  step.back() = "256";
+  const std::int64_t budget = smallest(step);
+  const Ended ended = run(arguments("train", budget, step));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  ASSERT_LT(peak_rss_bytes(), budget) << "the test itself must be small for the kernel's figure to be the child's";
+  EXPECT_LE(ended.peak_rss_bytes, budget) << "of " << format_bytes(budget);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, FaultMemoryOfBench, testing::Values("bf16"),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
 }  // namespace
 }  // namespace spillway
