@@ -9,11 +9,14 @@
 #include "base/error.h"
 #include "formats/machine_file.h"
 #include "golden/model_folder.h"
+#include "measured_steps.h"
 #include "recording_observer.h"
 #include "report/report_data.h"
 #include "scoped_variable.h"
 #include "scratch_folder.h"
 #include "session/session.h"
+#include "session/setup.h"
+#include "sim/simulate.h"
 #include "telemetry/flight_record.h"
 #include "trace_checker.h"
 
@@ -67,6 +70,36 @@ double sum_of(const nlohmann::json& object) {
   double sum = 0;
   for (const auto& [key, value] : object.items()) sum += value.get<double>();
   return sum;
+}
+
+// An op of a replay can end sooner, for a thread wakes up late. It cannot end later: then the simulator would wait for
+// something that the executor did not wait for.
+TEST_F(Observed, NoOpOfAReplayEndsLaterThanInTheRunThatWasMeasured) {
+  golden::write_model(scratch_ / "larger", golden::llama_of(2, 256, 2000), "");
+  options_.model = (scratch_ / "larger").string();
+  options_.per_device_train_batch_size = options_.gradient_accumulation_steps = 1;
+  options_.max_seq_len = 8;  // so that the disk binds
+  options_.trace.clear();
+  options_.save_steps = -1;
+  options_.spill_dir = {scratch_.path().string()};
+  options_.max_grad_norm = 0;
+  options_.deferred_layers = 0;
+  options_.memory_bytes = std::int64_t{1} << 40;
+  options_.memory_bytes = run_plan(options_).min_memory_bytes;
+  TrainingSetup setup(options_);
+  const Plan& plan = setup.planned.plans.front();
+  ASSERT_GT(plan.traffic.read_bytes, 0);
+  MachineRates machine;
+  machine.wake_seconds = 0;
+  const bench::MeasuredStep run = bench::measure_steps(setup, machine, 1).front();
+  const Timeline replay = simulate(plan, setup.planned.layout, run.rates);
+  constexpr double unseen_seconds = 1e-3;  // of a wait that is over before it is told
+  double ops = 0;
+  for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::compute)]) {
+    ops += run.rates.op_seconds[index_of(plan.instrs[index_of(id)].op)];
+    EXPECT_LE(replay.ends[index_of(id)], run.ends[index_of(id)] + unseen_seconds) << "instruction " << index_of(id);
+    EXPECT_GE(replay.ends[index_of(id)], ops - unseen_seconds);
+  }
 }
 
 TEST_F(Observed, TheSumsOfEachStepAgree) {
