@@ -104,8 +104,8 @@ class Executor {
   // says.
   void settle(const Plan& plan, const Boundary& boundary);
 
-  // Whether `plan` may run with no settling before it.
-  bool is_ready_for(const Plan& plan) const;
+  // Whether `plan` may run with no settling before it. Puts away what is in memory for visits. Throws DeviceError.
+  bool is_ready_for(const Plan& plan);
 
   // The next run may be taken back: the versions that these state bundles have before it stay on disk until `accept` or
   // `revert`, whichever comes first after that run. Plan::held_slots covers them. A bundle whose copy on disk is older
@@ -197,7 +197,7 @@ class Executor {
   void bring_in(BundleId bundle);
   void write_out(BundleId bundle);
   void lift(BundleId bundle);
-  void lower(BundleId bundle);
+  void lower(BundleId bundle, bool to_host = false);
   void put_away(MemoryId memory, const std::map<Residence, bool>& wanted, const std::vector<bool>& dead);
   InMemory* held(MemoryId memory, BundleId bundle);
   void end_visit(std::size_t keep);

@@ -57,10 +57,12 @@ void Executor::lift(BundleId bundle) {
   if (passes) in_memory_.erase({MemoryId::host, bundle});
 }
 
-// What the device has of it becomes what is below too: in the host's memory where that holds it, or else on disk.
-void Executor::lower(BundleId bundle) {
-  const bool passes = held(MemoryId::host, bundle) == nullptr;
-  if (passes) take_pages({MemoryId::host, bundle});
+// What the device has of it becomes what is below too: in the host's memory where that holds it or is to, or else on
+// disk.
+void Executor::lower(BundleId bundle, bool to_host) {
+  const bool comes = held(MemoryId::host, bundle) == nullptr;
+  const bool passes = comes && !to_host;
+  if (comes) take_pages({MemoryId::host, bundle});
   copy_now(bundle, LaneId::down);
   held(MemoryId::device, bundle)->dirty = false;
   held(MemoryId::host, bundle)->dirty = true;
@@ -211,13 +213,18 @@ void Executor::put_away(MemoryId memory, const std::map<Residence, bool>& wanted
     const bool stale = above != nullptr && above->dirty;
     const bool useless = stale || (gone && dead[index_of(what.bundle)]);
     if (in_memory_[what].dirty && !useless && (gone || !stays->second)) {
-      memory == MemoryId::device ? lower(what.bundle) : write_out(what.bundle);
+      const bool to_host = wanted.contains({MemoryId::host, what.bundle});
+      memory == MemoryId::device ? lower(what.bundle, to_host) : write_out(what.bundle);
     }
     if (gone) in_memory_.erase(what);
   }
 }
 
-bool Executor::is_ready_for(const Plan& plan) const {
+bool Executor::is_ready_for(const Plan& plan) {
+  if (!visits_.empty()) {  // some of what is in memory is so for these alone
+    drain();
+    end_visit(0);
+  }
   const auto& dead = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
   const std::vector<bool> dead_below = dead_below_on_entry(plan, layout_);
   std::vector<bool> wanted(memory_count * layout_.bundles.size(), false);
