@@ -45,7 +45,7 @@ using WritePace = std::function<void(std::int64_t written_bytes)>;
 
 // Writes a folder with the weights in the dtypes and under the names they came with, masks and tables as they are (the
 // copy of a tied head is left out), and the other files of the folder they came from (config, tokenizer, generation
-// config) as they are. The weights appear last; when it returns everything is durable. Needs 12 bytes of memory for
+// config) as they are. The weights appear last; when it returns everything is durable. Needs 8 bytes of memory for
 // each element of the largest piece. The bytes written are the same whatever the source and the layout, which orders
 // the reads and may be null.
 void save_model(StateSource& source, const Model& model, const Layout* layout, const ModelFolder& from,
@@ -55,8 +55,8 @@ void save_model(StateSource& source, const Model& model, const Layout* layout, c
 class MasterReader {
  public:
   MasterReader(StateSource& source, const Model& model) : source_(source), model_(model) {}
-  // The result is good until the next call.
-  std::span<const float> read(std::size_t parameter, std::int64_t row_begin, std::int64_t row_end);
+  // The result may be changed, and is good until the next call.
+  std::span<float> read(std::size_t parameter, std::int64_t row_begin, std::int64_t row_end);
 
  private:
   StateSource& source_;

@@ -33,18 +33,16 @@ std::vector<SavedPiece> pieces_to_save(const Model& model, const Layout* layout)
   return pieces;
 }
 
-// Masters to stored elements. A bf16 file gets the nearest value, ties away from zero, which is the weight itself where
-// training was in bf16.
-void narrow(std::span<const float> masters, DType dtype, std::vector<std::byte>& stored) {
-  stored.resize(masters.size() * static_cast<std::size_t>(size_of(dtype)));
+// Masters to stored elements, in their place: what is staged of a piece counts in the budget. A bf16 file gets the
+// nearest value, ties away from zero, which is the weight itself where training was in bf16.
+std::span<const std::byte> narrowed(std::span<float> masters, DType dtype) {
+  const std::span<std::byte> bytes = std::as_writable_bytes(masters);
+  if (dtype == DType::f32) return bytes;
   for (std::size_t i = 0; i < masters.size(); ++i) {
-    if (dtype == DType::f32) {
-      std::memcpy(stored.data() + 4 * i, &masters[i], sizeof(float));
-      continue;
-    }
     const std::uint16_t half = dtype == DType::bf16 ? split_master(masters[i]).hi : round_f16(masters[i]);
-    std::memcpy(stored.data() + 2 * i, &half, sizeof half);
+    std::memcpy(bytes.data() + 2 * i, &half, sizeof half);
   }
+  return bytes.first(2 * masters.size());
 }
 
 void copy_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -95,7 +93,7 @@ void copy_tensor(const ModelFolder& from, const std::string& name, ModelFolderWr
 
 }  // namespace
 
-std::span<const float> MasterReader::read(std::size_t parameter, std::int64_t row_begin, std::int64_t row_end) {
+std::span<float> MasterReader::read(std::size_t parameter, std::int64_t row_begin, std::int64_t row_end) {
   const State& state = model_.state();
   const ParameterState& tensors = model_.state_of(parameter);
   const Tensor& weight = state.tensor(tensors.weight);
@@ -129,11 +127,11 @@ void save_model(StateSource& source, const Model& model, const Layout* layout, c
   ModelFolderWriter writer(to, tensors);
   for (const std::string& name : kept) copy_tensor(from, name, writer);
   MasterReader masters(source, model);
-  std::vector<std::byte> stored;
   for (const SavedPiece& part : pieces_to_save(model, layout)) {
     const ModelFiles::Entry& entry = files.of(part.parameter);
     const Piece& piece = model.state().piece(part.piece);
-    narrow(masters.read(part.parameter, piece.row_begin, piece.row_end), entry.dtype, stored);
+    const std::span<const std::byte> stored =
+        narrowed(masters.read(part.parameter, piece.row_begin, piece.row_end), entry.dtype);
     const std::int64_t cols = model.state().tensor(piece.tensor).cols;
     writer.write(entry.name, piece.row_begin * cols * size_of(entry.dtype), stored);
     if (pace) pace(static_cast<std::int64_t>(stored.size()));

@@ -68,14 +68,16 @@ void write_optimizer(StateSource& source, const ExportFrom& from, const std::fil
     writer.write(name, begin, bytes);
     if (pace) pace(static_cast<std::int64_t>(bytes.size()));
   };
-  MasterReader masters(source, from.model);
-  for (std::size_t p = 0; p < from.model.parameters().size(); ++p) {
-    if (!needs_master(from.files, p)) continue;
-    const TensorId weight = from.model.state_of(p).weight;
-    for_each_piece(state, weight, [&](const Piece& piece) {
-      put(master_name(from.model, p), piece.row_begin * state.tensor(weight).cols * 4,
-          std::as_bytes(masters.read(p, piece.row_begin, piece.row_end)));
-    });
+  {
+    MasterReader masters(source, from.model);  // gives its memory back before the rest takes some
+    for (std::size_t p = 0; p < from.model.parameters().size(); ++p) {
+      if (!needs_master(from.files, p)) continue;
+      const TensorId weight = from.model.state_of(p).weight;
+      for_each_piece(state, weight, [&](const Piece& piece) {
+        put(master_name(from.model, p), piece.row_begin * state.tensor(weight).cols * 4,
+            std::as_bytes(masters.read(p, piece.row_begin, piece.row_end)));
+      });
+    }
   }
   std::vector<std::byte> bytes;
   for (const TensorId id : optimizer_tensors(from.model)) {

@@ -299,8 +299,8 @@ class FaultMemoryOfBench : public FaultMemory {
  protected:
   void SetUp() override {
     if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
-    const Ended made = run(
-        {"init", "--preset", "gpt2-124m", "--tokenizer", "bytes", "--dtype", "bf16", (scratch_ / "model").string()});
+    const Ended made =
+        run({"init", "--preset", "gpt2-124m", "--tokenizer", "bytes", "--dtype", "f32", (scratch_ / "model").string()});
     ASSERT_EQ(made.exit_code, 0) << made.err;
     golden::write_tokens(scratch_ / "tokens.npy", 3000, 4000);
   }
