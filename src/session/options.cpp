@@ -72,7 +72,7 @@ void validate_device(const TrainOptions& o) {
     throw UserError(
         "update_on and the update rates are of a device, but device is {}; give --device virtual or leave them out",
         o.device);
-  if (!is_virtual && !is_cuda && o.device_direct != "auto")
+  if (!is_virtual && !is_cuda && o.device_direct != "false")
     throw UserError("device_direct is {} but device is {}, which has no other memory; leave it out", o.device_direct,
                     o.device);
   if (!is_virtual && !is_cuda) return;

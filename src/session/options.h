@@ -62,7 +62,7 @@ struct TrainOptions {
   std::int64_t device_memory_bytes = 0;  // key `device_memory`; 0: as `machine` says
   std::int64_t link_up = 0;              // bytes a second to the device; 0: as `machine` says, or 8 GB/s
   std::int64_t link_down = 0;            // from it
-  std::string device_direct = "auto";    // auto, true, false: moves of the disk go past the host's memory
+  std::string device_direct = "false";   // auto, true, false: moves of the disk go past the host's memory
   std::string update_on = "auto";        // auto, cpu, device, or K: one in K parameters is updated on the device
   double update_rate_cpu = 0;            // parameters a second beside a device; 0: as `machine` says, or unbound
   double update_rate_device = 0;         // the same on the device

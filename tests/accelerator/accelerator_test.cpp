@@ -112,8 +112,10 @@ TEST_F(OnAnAccelerator, TheSameBitsWhereItReachesTheDiskItself) {
       TrainOptions options = with_device(share);
       options.memory_bytes = run_plan(options).min_memory_bytes;
       options.delay_seed = 23;
+      EXPECT_FALSE(run_plan(options).device_direct) << "nobody asked for it";
+      options.device_direct = "auto";
       const PlanReport report = run_plan(options);
-      EXPECT_TRUE(report.device_direct) << "auto";
+      EXPECT_TRUE(report.device_direct);
       EXPECT_GT(report.direct_read_bytes_per_step, 0);
       set_host_accelerator_faults(
           {.delay_seed = 9, .reaches_disk = true, .reads_until_failure = 5, .failing_reads = 1});
@@ -132,6 +134,7 @@ TEST_F(OnAnAccelerator, TheSameBitsWhereItReachesTheDiskItself) {
 
 TEST_F(OnAnAccelerator, WithoutAPathToTheDiskARunSaysSo) {
   TrainOptions options = with_device(0);
+  options.device_direct = "auto";
   const PlanReport report = run_plan(options);
   EXPECT_FALSE(report.device_direct);
   const std::string sentence = "there is no direct path from the device to the disk: nobody asked for one";
