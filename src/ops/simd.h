@@ -260,11 +260,15 @@ SPILLWAY_INLINE Register exp2_of_part(Register x) {
   return scaled_from(x, -126.0F, p, n);
 }
 
-// 2^(x · factor - offset) to about 2 ulp of the rounded difference, which is at most about 1; 0 below 2^-126; NaN stays
-// NaN.
-SPILLWAY_INLINE f32x16 exp2_of_difference(f32x16 x, f32x16 factor, f32x16 offset) {
-  return by_registers([](Register a, Register b, Register c) { return exp2_of_part(fma(a, b, -c)); }, x, factor,
-                      offset);
+// 2^((x - offset) · factor) to about 2 ulp of the exponent as it is rounded; 2 where that is above 1, 0 below -126; NaN
+// stays NaN.
+SPILLWAY_INLINE f32x16 exp2_of_difference(f32x16 x, f32x16 offset, f32x16 factor) {
+  return by_registers(
+      [](Register a, Register b, Register c) {
+        const Register exponent = (a - b) * c;
+        return exp2_of_part(exponent > 1.0F ? Register{} + 1.0F : exponent);
+      },
+      x, offset, factor);
 }
 
 // 1 / (1 + e^-x), from e^-|x|.

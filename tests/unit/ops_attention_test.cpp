@@ -197,6 +197,18 @@ TEST(Attention, LargeScoresNeitherOverflowNorLoseTheLargest) {
   expect_close(made[1], problem.lse.numbers, Tolerance{1e-5, 1e-5});
 }
 
+TEST(Attention, ScoresBeyondAllDigitsPickTheLargest) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Seeded seeded;
+    Problem problem = make_problem({1, {40, 1, 1, 16}}, dtype, seeded.rng);
+    for (double& number : problem.q.numbers) number = std::ldexp(1.0, 45);
+    for (std::size_t i = 0; i < problem.k.numbers.size(); ++i)
+      problem.k.numbers[i] = static_cast<double>(i / 16 * 37 % 41);  // each token's is another one
+    solve(problem);
+    expect_close(run(forward(problem, false))[0], problem.o.numbers, tolerance(dtype));
+  }
+}
+
 TEST(Attention, ANotANumberIsSeenByEveryLaterTokenAndNoEarlierOne) {
   Seeded seeded;
   Problem problem = make_problem({1, {140, 1, 1, 8}}, DType::f32, seeded.rng);

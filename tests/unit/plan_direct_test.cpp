@@ -58,7 +58,7 @@ TEST(PlanDirect, TheSameBytesGoToDiskAndThoseThatGoDirectlyAreNotCopied) {
 }
 
 // Those of random_plans.h rarely write so, since activations are the last to give way.
-TEST(PlanDirect, EveryInterleavingOfPlansThatWriteDirectlyIsRightAndEachWaitOfAMoveIsNeeded) {
+TEST(PlanDirect, EveryInterleavingOfPlansThatWriteDirectlyIsRightAndTheirMovesMustWait) {
   std::uint64_t plans = 0;
   std::uint64_t needed = 0;
   for (std::uint64_t seed = direct_seed; seed < direct_seed + cases(240); ++seed) {

@@ -4,7 +4,7 @@
 // Rows are tokens: sequence b is rows b·T to (b + 1)·T. Query head h uses key/value head h / (heads / kv_heads). In
 // packed form (GPT-2) one matrix holds q, k and v side by side in each row.
 //
-// Exponentials are powers of 2 of scale · log2(e) · score less that of the largest, rounded once. In bf16, exp(score -
+// Exponentials are powers of 2 of scale · log2(e) times a score less the largest of its row. In bf16, exp(score -
 // largest score of the row) is rounded to bf16 before it multiplies v, while the divisor is the sum of the unrounded
 // terms; in the gradient, the probabilities and the gradients of scores are rounded to bf16 before they are multiplied.
 // Everything else is fp32, rounded once where it is written.

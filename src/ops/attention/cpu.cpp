@@ -70,7 +70,7 @@ class ForwardKernel : public Kernel {
     write_rows(query_block, sequence, head, args);
   }
 
-  // The scores, and by row their largest exponent.
+  // The scores, and by row the largest.
   void score_strip(std::int64_t query_block, std::int64_t sequence, std::int64_t head, const KernelArgs& args) const {
     T* const q = part<T>(args, q_);
     float* const largest = part<float>(args, largest_);
@@ -84,7 +84,7 @@ class ForwardKernel : public Kernel {
     }
     float* const offsets = part<float>(args, offsets_);
     const auto largest_of = attention_kernels<T>().largest;
-    for (std::int64_t r = 0; r < grid_.block; ++r) offsets[r] = largest_of(largest + r * 16) * grid_.factor;
+    for (std::int64_t r = 0; r < grid_.block; ++r) offsets[r] = largest_of(largest + r * 16);
   }
 
   void weigh_values(std::int64_t query_block, const KernelArgs& args) const {
@@ -115,7 +115,8 @@ class ForwardKernel : public Kernel {
       const float sum = total(sums + r * 16);
       const std::int64_t row = query_block * grid_.block + r;
       scaled(values + r * d, 1.0F / sum, d, o.row(row));
-      *lse.row(row) = static_cast<float>((offsets[r] + std::log2(static_cast<double>(sum))) / log2_e);
+      *lse.row(row) =
+          static_cast<float>(static_cast<double>(offsets[r]) * grid_.scale + std::log(static_cast<double>(sum)));
     }
   }
 

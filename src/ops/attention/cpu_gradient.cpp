@@ -81,8 +81,8 @@ class GradientKernel : public Kernel {
     write_block(grid_, dq, i, grid_.head<D>(args.writes, Grid::Part::q, sequence, head));
   }
 
-  // q, do, lse to base 2 and delta = do·o of one block. Rows after the last token get lse = infinity, hence probability
-  // 0.
+  // q, do, lse in units of scores and delta = do·o of one block. Rows after the last token get lse = infinity, hence
+  // probability 0.
   void pack_query_block(std::int64_t i, std::int64_t sequence, std::int64_t head, const KernelArgs& args) const {
     const std::size_t inputs = grid_.packed ? 1 : 3;
     const auto q = grid_.head<const D>(args.reads, Grid::Part::q, sequence, head);
@@ -97,7 +97,7 @@ class GradientKernel : public Kernel {
     for (std::int64_t r = 0; r < grid_.block; ++r) {
       const std::int64_t row = i * grid_.block + r;
       const bool token = r < grid_.rows_of(i);
-      offsets[r] = token ? static_cast<float>(*lse.row(row) * log2_e) : std::numeric_limits<float>::infinity();
+      offsets[r] = token ? *lse.row(row) / grid_.scale : std::numeric_limits<float>::infinity();
       block_delta[r] = token ? dot(d_o.row(row), o.row(row), grid_.shape.head_dim) : 0.0F;
     }
   }

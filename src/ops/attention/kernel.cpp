@@ -42,14 +42,14 @@ void exponentials(const SoftmaxBlock& block, bool round_terms, const float* scor
     f32x16 sum = load(sums + r * lanes);
     std::int64_t c = 0;
     for (; c + 2 * lanes <= end; c += 2 * lanes) {
-      const f32x16 first = exp2_of_difference(load(row + c), factor, offset);
-      const f32x16 second = exp2_of_difference(load(row + c + lanes), factor, offset);
+      const f32x16 first = exp2_of_difference(load(row + c), offset, factor);
+      const f32x16 second = exp2_of_difference(load(row + c + lanes), offset, factor);
       sum += first;
       sum += second;
       store(to + c, term_of<T>(first, round_terms), term_of<T>(second, round_terms));
     }
     for (; c < end; c += lanes) {
-      const f32x16 term = up_to(c, end - 1, exp2_of_difference(load(row + c), factor, offset), zero);
+      const f32x16 term = up_to(c, end - 1, exp2_of_difference(load(row + c), offset, factor), zero);
       sum += term;
       store(to + c, term_of<T>(term, round_terms));
     }
@@ -65,7 +65,7 @@ struct GradientTerms {
 
 SPILLWAY_INLINE GradientTerms gradient_terms(const SoftmaxBlock& block, const float* score, const float* dp,
                                              const float* offset, const float* delta) {
-  const f32x16 probability = exp2_of_difference(load(score), splat(block.factor), load(offset));
+  const f32x16 probability = exp2_of_difference(load(score), load(offset), splat(block.factor));
   return {probability, probability * (load(dp) - load(delta)) * block.scale};
 }
 

@@ -8,8 +8,8 @@
 
 namespace spillway {
 
-// Exponents are to base 2, so that a term takes one multiply-add before its exponential: scale · score · log2(e) less
-// the row's offset.
+// Exponentials are to base 2: log2(e) is in the factor of the scores. A score less the row's offset comes first, so
+// that the largest of a row has an exponent of 0 however large scores are.
 struct SoftmaxBlock {
   std::int64_t size = 0;  // rows and columns, a multiple of 16
   bool diagonal = false;  // only keys up to the query's own place count
@@ -22,11 +22,11 @@ struct AttentionKernels {
   // largest[r] = max(largest[r], scores[r][c] over the keys that count), as 16 partial ones a row; starts from
   // -infinity.
   void (*find_largest)(const SoftmaxBlock& block, const float* scores, float* largest);
-  // terms[r][c] = 2^(factor · scores[r][c] - offsets[r]), 0 for keys that do not count; sums[r] adds their lanes, as 16
-  // partial sums a row.
+  // terms[r][c] = 2^(factor · (scores[r][c] - offsets[r])), 0 for keys that do not count; sums[r] adds their lanes, as
+  // 16 partial sums a row.
   void (*exponentials)(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* offsets, T* terms,
                        float* sums);
-  // From transposed scores (rows are keys, columns are queries): p = 2^(factor · score - offsets[query]) and ds = p ·
+  // From transposed scores (rows are keys, columns are queries): p = 2^(factor · (score - offsets[query])) and ds = p ·
   // (dp - delta[query]) · scale, transposed as well.
   void (*gradient)(const SoftmaxBlock& block, bool round_terms, const float* scores, const float* dp,
                    const float* offsets, const float* delta, T* p, T* ds);
