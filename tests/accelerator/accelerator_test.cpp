@@ -259,6 +259,7 @@ TEST_F(OnAnAccelerator, AReadThatFailsIsOneSentenceAndLeavesTheLastCommit) {
   const Outcome expected = run(options_);
   set_host_accelerator_faults({.reaches_disk = true});
   TrainOptions options = with_device(0);
+  options.device_direct = "true";
   options.memory_bytes = run_plan(options).min_memory_bytes;
   options.output_dir = (scratch_ / "whole").string();
   run(options);
