@@ -204,6 +204,17 @@ SPILLWAY_INLINE Register fma(Register a, Register b, Register c) {
 #endif
 }
 
+// NaN where x is. GCC 12 makes two instructions of a comparison.
+SPILLWAY_INLINE Register at_most(float most, Register x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_min_ps(0xffff, _mm512_set1_ps(most), x);  // without a mask GCC 12 warns
+#elif defined(__AVX2__)
+  return _mm256_min_ps(_mm256_set1_ps(most), x);
+#else
+  return x > most ? Register{} + most : x;
+#endif
+}
+
 // x to the nearest integer, ties to even, for |x| below 2^22; and that as the low bits.
 struct Rounded {
   Register number;
@@ -263,12 +274,8 @@ SPILLWAY_INLINE Register exp2_of_part(Register x) {
 // 2^((x - offset) · factor) to about 2 ulp of the exponent as it is rounded; 2 where that is above 1, 0 below -126; NaN
 // stays NaN.
 SPILLWAY_INLINE f32x16 exp2_of_difference(f32x16 x, f32x16 offset, f32x16 factor) {
-  return by_registers(
-      [](Register a, Register b, Register c) {
-        const Register exponent = (a - b) * c;
-        return exp2_of_part(exponent > 1.0F ? Register{} + 1.0F : exponent);
-      },
-      x, offset, factor);
+  return by_registers([](Register a, Register b, Register c) { return exp2_of_part(at_most(1.0F, (a - b) * c)); }, x,
+                      offset, factor);
 }
 
 // 1 / (1 + e^-x), from e^-|x|.
