@@ -36,7 +36,8 @@ class HeadRecorder {
         head_(head),
         label_(label),
         grid_(head_grid(model.config().vocab_size)),
-        tokens_(recorder.program().type_of(head.x).rows) {}
+        tokens_(recorder.program().type_of(head.x).rows),
+        late_(head.late_gradient) {}
 
   Operand train() {
     const std::vector<Rows> groups = cut({0, tokens_}, grid_.group_tokens);
@@ -112,8 +113,15 @@ class HeadRecorder {
       const Operand tile = weight(model_.tiles()[t]);
       const bool last_in_f32 = t + 1 == dlogits.size() && model_.dtype() == DType::f32;
       sum = record_dx(dlogits[t], tile, sum, last_in_f32 ? dx : Operand{});
-      recorder_.set_accumulator(tile, linear_dw(recorder_, head_.x, dlogits[t], recorder_.accumulator(tile),
-                                                {.row_begin = group.begin, .row_count = group.count}));
+      const auto contribute = [&recorder = recorder_, x = head_.x, dlogits = dlogits[t], tile, group] {
+        recorder.set_accumulator(tile, linear_dw(recorder, x, dlogits, recorder.accumulator(tile),
+                                                 {.row_begin = group.begin, .row_count = group.count}));
+      };
+      if (late_) {
+        recorder_.contribute_later(tile, contribute);
+      } else {
+        contribute();
+      }
     }
     if (model_.dtype() == DType::bf16) recorder_.record_into(round_to_bf16_spec, {}, {sum}, {dx});
   }
@@ -133,6 +141,7 @@ class HeadRecorder {
   Label label_;
   HeadGrid grid_;
   std::int64_t tokens_;
+  bool late_;
   std::size_t chunk_ = 0;
 };
 
@@ -155,6 +164,11 @@ std::vector<ValueType> loss_types(const HeadGrid& grid, std::int64_t tokens) {
     for (const Rows& chunk : cut(group, grid.chunk_tokens)) types.push_back({DType::f32, chunk.count, 1});
   }
   return types;
+}
+
+bool late_gradient_is_smaller(const Model& model, std::int64_t step_tokens) {
+  const bool tied = head_name(model.config()) == embedding_name(model.config());
+  return tied && step_tokens * size_of(model.dtype()) < model.config().hidden_size * size_of(DType::f32);
 }
 
 Operand record_training_head(Recorder& recorder, const Model& model, const HeadOperands& head, Label label) {

@@ -24,7 +24,14 @@ struct HeadOperands {
   Operand targets;  // i32 (T, 1)
   Operand scale;    // f32 (1, 1)
   Operand losses;   // one value a chunk, made from loss_types; written here
+  // The products that make a tile's weight gradient wait for the backward of the embedding's tile, which adds to it:
+  // until then the gradients of all logits are kept in its stead.
+  bool late_gradient = false;
 };
+
+// Whether a tied head's gradients of logits, of so many tokens of a step, take less memory than the fp32 gradient of
+// its weight. An untied one has no other contribution to wait for.
+bool late_gradient_is_smaller(const Model& model, std::int64_t step_tokens);
 
 // Forward and backward of the head for one micro-batch. Adds to the accumulators of the head's tiles and returns the
 // gradient of x, (T, C). Ops carry `label` with running indices.

@@ -137,11 +137,13 @@ void record_work(Recorder& recorder, const Model& model, const StepShape& shape,
                  UpdateRecorder& update) {
   const std::vector<Operand> losses = record_losses(recorder, model, shape);
   const Label head{Phase::head, -1, -1, "head", 0};
+  const bool late = shape.late_head_gradient && late_gradient_is_smaller(model, shape.micro_batches * shape.tokens());
   const auto seed_of = [&](std::size_t m, Operand x) -> Recorder::Seed {
     Label label = head;
     label.micro_batch = static_cast<std::int32_t>(m);
     if (m == 0) update.part_begins(head);
-    return {x, record_training_head(recorder, model, {x, out.micro_batches[m].targets, out.scale, losses[m]}, label)};
+    return {
+        x, record_training_head(recorder, model, {x, out.micro_batches[m].targets, out.scale, losses[m], late}, label)};
   };
   std::vector<Recorder::Seed> seeds;
   if (shape.order == WorkOrder::by_layer) {

@@ -114,7 +114,7 @@ void Recorder::append(const OpSpec& spec, Attrs attrs, std::vector<Operand> read
 
 void Recorder::note_use(const Operand& operand) {
   if (!operand.exists() || !is_trainable(program_.value(operand.first).piece)) return;
-  const auto [entry, fresh] = trainable_.try_emplace(operand.first, Accumulated{operand, {}, label_, false});
+  const auto [entry, fresh] = trainable_.try_emplace(operand.first, Accumulated{operand, {}, label_, false, {}});
   if (fresh) first_used_in_[part_of(label_)].push_back(operand.first);
   const bool forward = label_.phase == Phase::forward || label_.phase == Phase::head;
   if (!fresh && forward && part_of(entry->second.first_use) != part_of(label_)) entry->second.shared = true;
@@ -127,9 +127,18 @@ void Recorder::add_gradient(const Operand& of, const Operand& gradient) {
   if (!fresh) entry->second = record1(*sum_, {}, {entry->second, gradient});
 }
 
-Operand Recorder::accumulator(Operand state) const {
+Operand Recorder::accumulator(Operand state) {
   const auto found = trainable_.find(state.first);
-  return found == trainable_.end() ? Operand{} : found->second.accumulator;
+  if (found == trainable_.end()) return {};
+  for (const std::function<void()>& contribute : std::exchange(found->second.to_come, {})) contribute();
+  return found->second.accumulator;
+}
+
+void Recorder::contribute_later(Operand state, std::function<void()> contribute) {
+  const auto found = trainable_.find(state.first);
+  SPILLWAY_CHECK(found != trainable_.end() && found->second.state == state, "%{} is not a trainable operand as used",
+                 index_of(state.first));
+  found->second.to_come.push_back(std::move(contribute));
 }
 
 void Recorder::set_accumulator(Operand state, Operand accumulator) {
@@ -180,6 +189,7 @@ std::vector<Operand> Recorder::accumulated_in(const Label& part) const {
   std::vector<Operand> done;
   for (const ValueId first : firsts) {
     const Accumulated& entry = trainable_.at(first);
+    SPILLWAY_CHECK(entry.to_come.empty(), "contributions to %{} wait for another that does not come", index_of(first));
     if (entry.accumulator.exists()) done.push_back(entry.state);
   }
   return done;
@@ -279,7 +289,7 @@ bool Gradient::wants(int i) const { return read(i).exists() && recorder_.wants_g
 
 void Gradient::add(int i, Operand gradient) { recorder_.add_gradient(read(i), gradient); }
 
-Operand Gradient::accumulator(int i) const { return recorder_.accumulator(read(i)); }
+Operand Gradient::accumulator(int i) { return recorder_.accumulator(read(i)); }
 
 void Gradient::set_accumulator(int i, Operand accumulator) { recorder_.set_accumulator(read(i), accumulator); }
 

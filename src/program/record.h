@@ -68,9 +68,14 @@ class Recorder {
   // more is added to them. The head, which has no backward walk of its own, is one part. In the order of recording.
   std::vector<Operand> accumulated_in(const Label& part) const;
 
-  // The fp32 accumulator of a trainable state operand, absent when nothing contributed yet.
-  Operand accumulator(Operand state) const;
+  // The fp32 accumulator of a trainable state operand, absent when nothing contributed yet. Contributions that wait are
+  // recorded first.
+  Operand accumulator(Operand state);
   void set_accumulator(Operand state, Operand accumulator);
+  // Lets `contribute`, which records ops and sets the accumulator, wait until the accumulator is next asked for, after
+  // those that wait already: sums have the order in which contributions were made or were to wait. For a gradient that
+  // takes more memory than what it is made from. Another contribution to this operand has to be still to come.
+  void contribute_later(Operand state, std::function<void()> contribute);
   // Lets the op that made the accumulator round it to bf16 where it writes it, since nothing else was added, and
   // returns that: a version of piece `kept`, or a local value where that is none. Absent where the op cannot
   // (OpSpec::rounds) or others contributed.
@@ -90,7 +95,8 @@ class Recorder {
     Operand state;
     Operand accumulator;
     Label first_use;
-    bool shared = false;  // other parts use it too
+    bool shared = false;                         // other parts use it too
+    std::vector<std::function<void()>> to_come;  // contributions that wait
   };
 
   // The forward ops of one part, by micro-batch.
@@ -159,7 +165,7 @@ class Gradient {
   // Adds a gradient of read i, an activation, in that activation's dtype.
   void add(int i, Operand gradient);
   // Read i is a trainable tensor: its fp32 accumulator so far (absent at first), and the one that replaces it.
-  Operand accumulator(int i) const;
+  Operand accumulator(int i);
   void set_accumulator(int i, Operand accumulator);
 
  private:

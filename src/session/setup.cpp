@@ -31,8 +31,9 @@ std::int64_t sequence_length_of(const TrainOptions& options, const ModelConfig& 
 constexpr std::int64_t most_tokens_in_a_micro_batch = std::int64_t{1} << 20;
 
 StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) {
-  const StepShape shape{options.per_device_train_batch_size, sequence_length_of(options, config),
-                        options.gradient_accumulation_steps};
+  StepShape shape{options.per_device_train_batch_size, sequence_length_of(options, config),
+                  options.gradient_accumulation_steps};
+  shape.late_head_gradient = options.late_head_gradient;
   if (shape.tokens() > most_tokens_in_a_micro_batch) {
     throw UserError(
         "per_device_train_batch_size: {} sequences of {} tokens are more than {} tokens; make it smaller and "

@@ -29,6 +29,16 @@ class EachSameBits : public SameBits, public testing::TestWithParam<Case> {
 
 class EachBudget : public EachSameBits {};
 
+class EachTiedHead : public EachSameBits {
+ protected:
+  // A step's, of activations and gradients, with the smallest budget.
+  static std::int64_t spilled_bytes(TrainOptions options) {
+    options.memory_bytes = run_plan(options).min_memory_bytes;
+    const PlanReport report = run_plan(options);
+    return report.disk_write_bytes_per_step - report.disk_state_write_bytes_per_step;
+  }
+};
+
 TEST_P(EachBudget, WhateverTheBudgetTheThreadsAndTheTiming) {
   TrainOptions in_memory = options_;
   in_memory.save_steps = -1;  // commits move what nothing else does
@@ -138,6 +148,26 @@ TEST_P(EachSameBits, BelowTheSmallestBudgetIsRefusedBeforeAnythingIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(options.output_dir));
 }
 
+// Gradients of logits take less memory than the tied head's gradient, so they are kept in its stead until its end.
+TEST_P(EachTiedHead, SameBitsWheneverItsGradientIsMade) {
+  options_.max_seq_len = (GetParam().dtype == "bf16" ? 66 : 34) / GetParam().accumulation;
+  TrainOptions at_once = options_;
+  at_once.late_head_gradient = false;
+  const Outcome expected = run(at_once);
+  EXPECT_NE(spilled_bytes(options_), spilled_bytes(at_once)) << "it was made at once";
+  for (const char* const order : {"layer", "micro-batch"}) {
+    if (order == std::string("micro-batch") && GetParam().accumulation == 1) continue;
+    TrainOptions options = options_;
+    options.order = order;
+    for (const std::int64_t budget : {std::int64_t{0}, run_plan(options).min_memory_bytes}) {
+      options.memory_bytes = budget;
+      options.delay_seed = 13;
+      expect_same(options, expected, std::string("late, by ") + order + ", budget " + std::to_string(budget));
+    }
+    EXPECT_GT(disk_bytes_, 0);
+  }
+}
+
 // The first three have each family, dtype, way of accumulating and kind of moments.
 std::vector<Case> shapes() {
   const nlohmann::json llama = ragged_llama(3);
@@ -154,6 +184,15 @@ std::vector<Case> shapes() {
           {"gpt2_f32_8bit", gpt2, "f32", 2, 0, "8bit"}};
 }
 
+std::vector<Case> tied_shapes() {
+  nlohmann::json llama = ragged_llama(2);
+  llama["tie_word_embeddings"] = true;
+  return {{"gpt2_bf16_free_accumulate", ragged_gpt2(2), "bf16", 3},
+          {"gpt2_f32_clip", ragged_gpt2(2), "f32", 1, 0.5},
+          {"llama_bf16_8bit_clip", llama, "bf16", 1, 0.5, "8bit"}};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EachTiedHead, testing::ValuesIn(tied_shapes()), case_name);
 INSTANTIATE_TEST_SUITE_P(All, EachBudget, testing::ValuesIn(cases(shapes(), 3)), case_name);
 INSTANTIATE_TEST_SUITE_P(All, EachSameBits, testing::ValuesIn(cases(shapes(), 1)), case_name);
 

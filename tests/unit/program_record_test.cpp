@@ -244,6 +244,28 @@ TEST_F(Record, ASharedTensorIsSummedInTheSameOrderWhicheverMicroBatchGoesFirst) 
   EXPECT_EQ(order, expected);
 }
 
+TEST_F(Record, ContributionsThatWaitAreMadeInTheirOrderBeforeTheNext) {
+  const TensorId tied = tensor("tied", true);
+  label(0, 0);
+  const Operand x = apply(recorder_.input(activation), tied);
+  const Operand state = recorder_.state_tensor(tied);
+  std::vector<Operand> sums{Operand{}};
+  for (int m = 0; m < 2; ++m) {
+    recorder_.contribute_later(state, [&] {
+      sums.push_back(recorder_.record1(weight_gradient_spec, {}, {x, state, recorder_.accumulator(state)}));
+      recorder_.set_accumulator(state, sums.back());
+    });
+  }
+  EXPECT_EQ(sums.size(), 1U) << "they wait";
+  backward({x});
+  ASSERT_EQ(sums.size(), 3U);
+  ASSERT_EQ(backward_ops(), (std::vector<std::string>(3, "weight_gradient")));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(program_.ops[forward_ops_ + i].reads[2], sums[i]);
+    EXPECT_EQ(program_.ops[forward_ops_ + i].label.phase, Phase::backward);
+  }
+}
+
 TEST_F(Record, ANewVersionReplacesThePieceFromThereOn) {
   const TensorId w = tensor("w", true);
   const Operand old = recorder_.state_tensor(w);

@@ -1,7 +1,10 @@
-// Which gradients of a step are rounded by the products that make them.
+// Which gradients of a step are rounded by the products that make them, and which are made late.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
+#include <vector>
 
 #include "model/model.h"
 #include "ops/linear/linear.h"
@@ -71,6 +74,37 @@ INSTANTIATE_TEST_SUITE_P(Ways, RoundedGradients,
                          testing::Values(UpdateWay::during, UpdateWay::after, UpdateWay::speculative,
                                          UpdateWay::deferred),
                          [](const auto& test) { return std::string(name_of(test.param)); });
+
+// By tile of a tied head: the phases in which products add to its gradient. 8192 ids of 32 in tiles of one block.
+std::map<ValueId, std::vector<Phase>> head_products(bool tied, bool late, std::int64_t tokens,
+                                                    std::int64_t micro_batches) {
+  ModelConfig config = untied_llama();
+  config.vocab_size = 8192;
+  config.tie_word_embeddings = tied;
+  Model model(config, DType::bf16, Purpose::training, {reduction_block_elements, reduction_block_elements});
+  const PieceSet all = all_weights(model.state());
+  StepShape shape{1, tokens, micro_batches};
+  shape.late_head_gradient = late;
+  const StepPrograms steps = record_steps(model, shape, {UpdateWay::during}, all, all);
+  const Program& program = steps.usual().program;
+  std::map<ValueId, std::vector<Phase>> phases;  // by the first value of a tile's gradients of logits
+  for (const Op& op : program.ops) {
+    if (op.spec != &linear_dw_spec || program.type_of(op.reads[1]).cols != 2048) continue;
+    phases[op.reads[1].first].push_back(op.label.phase);
+  }
+  return phases;
+}
+
+TEST(LateHeadGradient, IsMadeInBackwardWhereItTakesLessMemoryThanTheSum) {
+  const auto all_in = [](const std::map<ValueId, std::vector<Phase>>& products, Phase phase) {
+    return std::ranges::all_of(products, [&](const auto& of) { return of.second == std::vector{phase}; });
+  };
+  EXPECT_EQ(head_products(true, true, 21, 3).size(), 4U * 3U) << "tiles, micro-batches";
+  EXPECT_TRUE(all_in(head_products(true, true, 21, 3), Phase::backward)) << "63 tokens of 2 bytes, 32 columns of 4";
+  EXPECT_TRUE(all_in(head_products(true, true, 32, 2), Phase::head)) << "as much as the sum";
+  EXPECT_TRUE(all_in(head_products(true, false, 21, 3), Phase::head)) << "off";
+  EXPECT_TRUE(all_in(head_products(false, true, 21, 3), Phase::head)) << "nothing is added to it later";
+}
 
 }  // namespace
 }  // namespace spillway
