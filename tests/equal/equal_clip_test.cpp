@@ -139,6 +139,7 @@ class ClipModes : public SameBits, public testing::TestWithParam<Case> {
     config["hidden_size"] = 192;
     config["intermediate_size"] = 512;
     use({"llama_f32_larger", config, "f32"});
+    options_.page_size_bytes = 65536;  // as for a model of its size
     options_.save_steps = 1;
     machine_ = machine_of("3e7", "1e11", "6e8");
   }
@@ -180,6 +181,8 @@ TEST_F(ClipModes, AgreeUnderOtherPoliciesRecomputedAndInSmallRequests) {
 
 TEST_F(ClipModes, ChangeToDeferringWhereEveryStepClips) {
   use_where_speculating_is_fastest();
+  options_.eval_data.clear();
+  options_.eval_steps = 0;
   options_.max_steps = 16;  // after eleven that clip their share is above a half, the most that is asked for
   expect(all_clip);
   EXPECT_EQ(clipped(), 16);
