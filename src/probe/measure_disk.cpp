@@ -164,7 +164,7 @@ DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block
 void measure_slowdowns(const DiskRate& on, int threads, const ProbeLimits& limits, MachineRates& rates) {
   const KernelKey key = product_key(matmul_has_bf16() ? DType::bf16 : DType::f32);
   const std::unique_ptr<Kernel> kernel = make_cpu_kernel(key);
-  OpTimer products(threads, probe_product_bytes, kernel->scratch_bytes());
+  OpTimer products(threads, probe_product_bytes, kernel->scratch_bytes(), on.block_bytes >= huge_page_bytes);
   DiskTimer disk = make_timer(on.directory, on.block_bytes, limits, on.depth);
   disk.write_all();
   const auto mean_time = [&](const auto& goes_on) {

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/steady_clock.h"
+#include "device/page_pool.h"
 #include "probe/op_timer.h"
 #include "probe/probe.h"
 #include "sim/op_rates.h"
@@ -28,7 +29,8 @@ std::int64_t largest_operands(const Program& program, std::span<const std::size_
 
 }  // namespace
 
-std::int64_t measure_ops(const Program& program, KernelCache& kernels, const ProbeLimits& limits, MachineRates& rates) {
+std::int64_t measure_ops(const Program& program, KernelCache& kernels, std::int64_t page_bytes,
+                         const ProbeLimits& limits, MachineRates& rates) {
   const auto start = SteadyClock::now();
   const OpClasses classes = classes_of(program);
   std::vector<std::size_t> first(classes.classes.size());  // an op of each class
@@ -47,7 +49,7 @@ std::int64_t measure_ops(const Program& program, KernelCache& kernels, const Pro
   const std::int64_t memory_bytes = std::min(std::clamp(16 * largest_operands(program, ops), least_memory_bytes,
                                                         std::max(cold_bytes, 2 * largest_operands(program, ops))),
                                              limits.memory_bytes);
-  OpTimer timer(static_cast<int>(rates.threads), memory_bytes, kernels.scratch_bytes());
+  OpTimer timer(static_cast<int>(rates.threads), memory_bytes, kernels.scratch_bytes(), page_bytes >= huge_page_bytes);
   std::int64_t measured = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const double left = limits.seconds - seconds_since(start);

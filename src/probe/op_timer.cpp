@@ -30,12 +30,12 @@ KernelKey product_key(DType dtype) {
           {{dtype, 512, 1024}}};
 }
 
-OpTimer::OpTimer(int threads, std::int64_t memory_bytes, std::int64_t scratch_bytes)
+OpTimer::OpTimer(int threads, std::int64_t memory_bytes, std::int64_t scratch_bytes, bool huge_pages)
     : threads_(threads, [](int) { prepare_matmul_thread(); }),
       scratch_bytes_(round_up(scratch_bytes, 4096)),
       scratch_(scratch_bytes_ * threads),
-      read_buffer_(memory_bytes / 2),
-      write_buffer_(memory_bytes / 2),
+      read_buffer_(memory_bytes / 2, huge_pages),
+      write_buffer_(memory_bytes / 2, huge_pages),
       indices_(index_bytes),
       reads_(read_buffer_),
       writes_(write_buffer_) {}

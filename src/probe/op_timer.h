@@ -18,7 +18,7 @@ inline constexpr std::int64_t probe_product_bytes = std::int64_t{8} << 20;
 class OpTimer {
  public:
   // `memory_bytes` for operands, half of it for what is read; `scratch_bytes` for each thread beside it.
-  OpTimer(int threads, std::int64_t memory_bytes, std::int64_t scratch_bytes);
+  OpTimer(int threads, std::int64_t memory_bytes, std::int64_t scratch_bytes, bool huge_pages = true);
 
   // Whether its operands have room.
   bool has_room(const KernelKey& key) const;

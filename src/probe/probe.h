@@ -24,9 +24,11 @@ MachineIdentity identify_machine();
 std::string device_of(const std::filesystem::path& directory);
 
 // Times each class of op of the Program that `rates` does not know, those that weigh most in a step first, on
-// `rates.threads` threads, with operands that are not in the caches. What does not fit in time or memory is left out.
-// Returns how many were measured.
-std::int64_t measure_ops(const Program& program, KernelCache& kernels, const ProbeLimits& limits, MachineRates& rates);
+// `rates.threads` threads, with operands that are not in the caches, in memory like that of pages of `page_bytes`:
+// small pages make products some percent slower. What does not fit in time or memory is left out. Returns how many were
+// measured.
+std::int64_t measure_ops(const Program& program, KernelCache& kernels, std::int64_t page_bytes,
+                         const ProbeLimits& limits, MachineRates& rates);
 
 // Rates of products, memory, and of the small things between ops, on `rates.threads` threads. Takes about a quarter of
 // a second; `page_bytes` is the size of pages attached.

@@ -93,7 +93,7 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
   }
   limits.seconds = op_probe_seconds;
   if (choices.accelerator) programs = {};  // its kernels are not the processor's
-  for (const Program* program : programs) fresh |= measure_ops(*program, kernels, limits, rates) > 0;
+  for (const Program* program : programs) fresh |= measure_ops(*program, kernels, page_bytes, limits, rates) > 0;
   limits.seconds = disk_probe_seconds;
   fresh |= measure_disks(choices, page_bytes, limits, rates);
   if (!knew_a_disk && !rates.disks.empty()) {

@@ -54,7 +54,8 @@ ProbeReport run_probe(const TrainOptions& options) {
   measure_slowdowns(rates.disks.front(), choices.threads, limits, rates);
   if (setup) {
     limits.seconds = op_seconds / static_cast<double>(setup->planned.programs.size());
-    for (const Program* program : setup->planned.programs) measure_ops(*program, setup->kernels, limits, rates);
+    for (const Program* program : setup->planned.programs)
+      measure_ops(*program, setup->kernels, block_bytes, limits, rates);
   }
   report.rates = share_rates(cache_directory(), rates, true);
   report.rates.disks = rates.disks;  // the cache has others too, and a run elsewhere would take all as its own

@@ -41,13 +41,13 @@ TEST(MeasureOps, KnowsEveryClassOfAProgramAfterwardsAndMeasuresNoneTwice) {
   MachineRates rates = nothing_known();
   const ProbeLimits limits{30, 32 * mib, false};
   const OpClasses classes = classes_of(training.program);
-  EXPECT_EQ(measure_ops(training.program, kernels, limits, rates), std::ssize(classes.classes));
+  EXPECT_EQ(measure_ops(training.program, kernels, 65536, limits, rates), std::ssize(classes.classes));
   for (const OpClass& what : classes.classes) {
     ASSERT_NE(rates.find(what), nullptr) << what.op << ' ' << what.shape;
     EXPECT_GT(rates.find(what)->seconds, 0) << what.op;
     EXPECT_EQ(op_estimate(what, rates).source, RateSource::measured);
   }
-  EXPECT_EQ(measure_ops(training.program, kernels, limits, rates), 0);
+  EXPECT_EQ(measure_ops(training.program, kernels, 65536, limits, rates), 0);
   EXPECT_EQ(rates.ops.size(), classes.classes.size());
 }
 
@@ -57,7 +57,7 @@ TEST(MeasureOps, LeavesOutWhatDoesNotFitInMemory) {
   KernelCache kernels;
   kernels.make_all(training.program);
   MachineRates rates = nothing_known();
-  measure_ops(training.program, kernels, {30, 4096, false}, rates);
+  measure_ops(training.program, kernels, 2 * mib, {30, 4096, false}, rates);
   EXPECT_LT(rates.ops.size(), classes_of(training.program).classes.size());
 }
 
