@@ -166,9 +166,12 @@ std::vector<ValueType> loss_types(const HeadGrid& grid, std::int64_t tokens) {
   return types;
 }
 
-bool late_gradient_is_smaller(const Model& model, std::int64_t step_tokens) {
-  const bool tied = head_name(model.config()) == embedding_name(model.config());
-  return tied && step_tokens * size_of(model.dtype()) < model.config().hidden_size * size_of(DType::f32);
+bool late_gradient_is_smaller(const Model& model, std::int64_t tokens) {
+  const ModelConfig& config = model.config();
+  const bool tied = head_name(config) == embedding_name(config);
+  if (!tied || tokens > head_grid(config.vocab_size).group_tokens) return false;
+  const std::int64_t kept_bytes = tokens * (config.vocab_size + config.hidden_size) * size_of(model.dtype());
+  return kept_bytes < config.vocab_size * config.hidden_size * size_of(DType::f32);
 }
 
 Operand record_training_head(Recorder& recorder, const Model& model, const HeadOperands& head, Label label) {

@@ -29,12 +29,13 @@ struct HeadOperands {
   bool late_gradient = false;
 };
 
-// Whether a tied head's gradients of logits, of so many tokens of a step, take less memory than the fp32 gradient of
-// its weight. An untied one has no other contribution to wait for.
-bool late_gradient_is_smaller(const Model& model, std::int64_t step_tokens);
+// Whether what the weight gradient of a tied head is made from, in a step of one micro-batch of so many tokens, takes
+// less memory than its fp32 sum. Of more than one group each would have pages of its own for each tile: false. An
+// untied head has no other contribution to wait for.
+bool late_gradient_is_smaller(const Model& model, std::int64_t tokens);
 
-// Forward and backward of the head for one micro-batch. Adds to the accumulators of the head's tiles and returns the
-// gradient of x, (T, C). Ops carry `label` with running indices.
+// Forward and backward of the head for one micro-batch. Adds to the accumulators of the head's tiles, or lets that
+// wait, and returns the gradient of x, (T, C). Ops carry `label` with running indices.
 Operand record_training_head(Recorder& recorder, const Model& model, const HeadOperands& head, Label label);
 
 // Losses alone.

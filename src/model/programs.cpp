@@ -137,7 +137,8 @@ void record_work(Recorder& recorder, const Model& model, const StepShape& shape,
                  UpdateRecorder& update) {
   const std::vector<Operand> losses = record_losses(recorder, model, shape);
   const Label head{Phase::head, -1, -1, "head", 0};
-  const bool late = shape.late_head_gradient && late_gradient_is_smaller(model, shape.micro_batches * shape.tokens());
+  const bool late =
+      shape.late_head_gradient && shape.micro_batches == 1 && late_gradient_is_smaller(model, shape.tokens());
   const auto seed_of = [&](std::size_t m, Operand x) -> Recorder::Seed {
     Label label = head;
     label.micro_batch = static_cast<std::int32_t>(m);

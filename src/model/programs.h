@@ -24,7 +24,7 @@ struct StepShape {
   UpdateWay way = UpdateWay::during;
   WorkOrder order = WorkOrder::by_layer;
   Recompute recompute = {};
-  bool late_head_gradient = true;  // of a tied head, where that takes less memory
+  bool late_head_gradient = true;  // of a tied head and a single micro-batch, where that takes less memory
 
   std::int64_t tokens() const { return sequences * sequence_length; }  // of a micro-batch
 };

@@ -130,7 +130,7 @@ void Recorder::add_gradient(const Operand& of, const Operand& gradient) {
 Operand Recorder::accumulator(Operand state) {
   const auto found = trainable_.find(state.first);
   if (found == trainable_.end()) return {};
-  for (const std::function<void()>& contribute : std::exchange(found->second.to_come, {})) contribute();
+  if (const std::function<void()> contribute = std::exchange(found->second.to_come, {}); contribute) contribute();
   return found->second.accumulator;
 }
 
@@ -138,7 +138,8 @@ void Recorder::contribute_later(Operand state, std::function<void()> contribute)
   const auto found = trainable_.find(state.first);
   SPILLWAY_CHECK(found != trainable_.end() && found->second.state == state, "%{} is not a trainable operand as used",
                  index_of(state.first));
-  found->second.to_come.push_back(std::move(contribute));
+  SPILLWAY_CHECK(!found->second.to_come, "a contribution to %{} waits already", index_of(state.first));
+  found->second.to_come = std::move(contribute);
 }
 
 void Recorder::set_accumulator(Operand state, Operand accumulator) {
@@ -189,7 +190,7 @@ std::vector<Operand> Recorder::accumulated_in(const Label& part) const {
   std::vector<Operand> done;
   for (const ValueId first : firsts) {
     const Accumulated& entry = trainable_.at(first);
-    SPILLWAY_CHECK(entry.to_come.empty(), "contributions to %{} wait for another that does not come", index_of(first));
+    SPILLWAY_CHECK(!entry.to_come, "a contribution to %{} waits for another that does not come", index_of(first));
     if (entry.accumulator.exists()) done.push_back(entry.state);
   }
   return done;

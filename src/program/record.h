@@ -68,13 +68,13 @@ class Recorder {
   // more is added to them. The head, which has no backward walk of its own, is one part. In the order of recording.
   std::vector<Operand> accumulated_in(const Label& part) const;
 
-  // The fp32 accumulator of a trainable state operand, absent when nothing contributed yet. Contributions that wait are
-  // recorded first.
+  // The fp32 accumulator of a trainable state operand, absent when nothing contributed yet. A contribution that waits
+  // is recorded first.
   Operand accumulator(Operand state);
   void set_accumulator(Operand state, Operand accumulator);
-  // Lets `contribute`, which records ops and sets the accumulator, wait until the accumulator is next asked for, after
-  // those that wait already: sums have the order in which contributions were made or were to wait. For a gradient that
-  // takes more memory than what it is made from. Another contribution to this operand has to be still to come.
+  // Lets `contribute`, which records ops and sets the accumulator, wait until the accumulator is next asked for, by the
+  // contribution that comes after it: the sum is the same. For a gradient that takes more memory than what it is made
+  // from. One at a time, and another has to be still to come.
   void contribute_later(Operand state, std::function<void()> contribute);
   // Lets the op that made the accumulator round it to bf16 where it writes it, since nothing else was added, and
   // returns that: a version of piece `kept`, or a local value where that is none. Absent where the op cannot
@@ -95,8 +95,8 @@ class Recorder {
     Operand state;
     Operand accumulator;
     Label first_use;
-    bool shared = false;                         // other parts use it too
-    std::vector<std::function<void()>> to_come;  // contributions that wait
+    bool shared = false;            // other parts use it too
+    std::function<void()> to_come;  // the contribution that waits
   };
 
   // The forward ops of one part, by micro-batch.

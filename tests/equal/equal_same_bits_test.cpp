@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "same_bits.h"
 #include "under_sanitizer.h"
@@ -148,24 +149,33 @@ TEST_P(EachSameBits, BelowTheSmallestBudgetIsRefusedBeforeAnythingIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(options.output_dir));
 }
 
-// Gradients of logits take less memory than the tied head's gradient, so they are kept in its stead until its end.
+// Gradients of logits take less memory than the tied head's gradient, so they are kept in its stead until its end: in
+// memory, with the smallest budget, with each way of updating, and below a device.
 TEST_P(EachTiedHead, SameBitsWheneverItsGradientIsMade) {
-  options_.max_seq_len = (GetParam().dtype == "bf16" ? 66 : 34) / GetParam().accumulation;
+  options_.max_seq_len = GetParam().dtype == "bf16" ? 66 : 34;
   TrainOptions at_once = options_;
   at_once.late_head_gradient = false;
   const Outcome expected = run(at_once);
   EXPECT_NE(spilled_bytes(options_), spilled_bytes(at_once)) << "it was made at once";
-  for (const char* const order : {"layer", "micro-batch"}) {
-    if (order == std::string("micro-batch") && GetParam().accumulation == 1) continue;
+  expect_same(options_, expected, "in memory");
+  const bool clips = GetParam().max_grad_norm > 0;
+  for (const char* const mode : {"after", "deferred", "speculative"}) {
     TrainOptions options = options_;
-    options.order = order;
-    for (const std::int64_t budget : {std::int64_t{0}, run_plan(options).min_memory_bytes}) {
-      options.memory_bytes = budget;
-      options.delay_seed = 13;
-      expect_same(options, expected, std::string("late, by ") + order + ", budget " + std::to_string(budget));
-    }
+    if (clips) options.clip_mode = mode;
+    if (!clips) options.deferred_layers = mode == std::string("deferred") ? 1 : 0;
+    options.memory_bytes = run_plan(options).min_memory_bytes;
+    options.delay_seed = 13;
+    expect_same(options, expected, std::string("with the smallest budget, ") + mode);
     EXPECT_GT(disk_bytes_, 0);
+    if (!clips && mode == std::string("deferred")) break;
   }
+  TrainOptions on_device = options_;
+  on_device.device = "virtual";
+  on_device.device_memory_bytes = gib;
+  on_device.device_memory_bytes = run_plan(on_device).min_device_memory_bytes;
+  on_device.recompute = "block";
+  on_device.memory_bytes = run_plan(on_device).min_memory_bytes;
+  expect_same(on_device, expected, "on a small device");
 }
 
 // The first three have each family, dtype, way of accumulating and kind of moments.
@@ -187,7 +197,7 @@ std::vector<Case> shapes() {
 std::vector<Case> tied_shapes() {
   nlohmann::json llama = ragged_llama(2);
   llama["tie_word_embeddings"] = true;
-  return {{"gpt2_bf16_free_accumulate", ragged_gpt2(2), "bf16", 3},
+  return {{"gpt2_bf16_free", ragged_gpt2(2), "bf16"},
           {"gpt2_f32_clip", ragged_gpt2(2), "f32", 1, 0.5},
           {"llama_bf16_8bit_clip", llama, "bf16", 1, 0.5, "8bit"}};
 }
