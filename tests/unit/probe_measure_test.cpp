@@ -3,12 +3,12 @@
 #include <array>
 
 #include "base/bytes.h"
-#include "model/presets.h"
 #include "model/programs.h"
 #include "probe/probe.h"
 #include "probe/rate_cache.h"
 #include "scratch_folder.h"
 #include "sim/op_rates.h"
+#include "tiny_llama.h"
 
 namespace spillway {
 namespace {
@@ -20,21 +20,8 @@ MachineRates nothing_known() {
   return rates;
 }
 
-ModelConfig tiny() {
-  ModelConfig config;
-  config.vocab_size = 300;
-  config.hidden_size = 32;
-  config.intermediate_size = 48;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.num_key_value_heads = 2;
-  config.head_dim = 16;
-  config.max_position_embeddings = 64;
-  return config;
-}
-
 TEST(MeasureOps, KnowsEveryClassOfAProgramAfterwardsAndMeasuresNoneTwice) {
-  const Model model(tiny(), DType::f32, Purpose::training, Cut{});
+  const Model model(tiny_llama(), DType::f32, Purpose::training, Cut{});
   const TrainingProgram training = record_training(model, {1, 32, 2, UpdateWay::after});
   KernelCache kernels;
   kernels.make_all(training.program);
@@ -52,7 +39,7 @@ TEST(MeasureOps, KnowsEveryClassOfAProgramAfterwardsAndMeasuresNoneTwice) {
 }
 
 TEST(MeasureOps, LeavesOutWhatDoesNotFitInMemory) {
-  const Model model(tiny(), DType::f32, Purpose::training, Cut{});
+  const Model model(tiny_llama(), DType::f32, Purpose::training, Cut{});
   const TrainingProgram training = record_training(model, {1, 32, 1, UpdateWay::after});
   KernelCache kernels;
   kernels.make_all(training.program);

@@ -10,23 +10,10 @@
 #include "ops/linear/linear.h"
 #include "ops/round/round.h"
 #include "session/step_programs.h"
+#include "tiny_llama.h"
 
 namespace spillway {
 namespace {
-
-ModelConfig untied_llama() {
-  ModelConfig config;
-  config.vocab_size = 300;
-  config.hidden_size = 32;
-  config.intermediate_size = 48;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.num_key_value_heads = 2;
-  config.head_dim = 16;
-  config.max_position_embeddings = 64;
-  config.tie_word_embeddings = false;
-  return config;
-}
 
 class RoundedGradients : public testing::TestWithParam<UpdateWay> {
  protected:
@@ -38,7 +25,7 @@ class RoundedGradients : public testing::TestWithParam<UpdateWay> {
     int rounded_apart = 0;  // of what a product made
   };
   static Counted count(std::int64_t micro_batches) {
-    Model model(untied_llama(), DType::bf16, Purpose::training, Cut{});
+    Model model(tiny_llama(), DType::bf16, Purpose::training, Cut{});
     const PieceSet all = all_weights(model.state());
     const StepPrograms steps = record_steps(model, {1, 32, micro_batches}, {GetParam()}, all, all);
     const Program& program = steps.usual().program;
@@ -78,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, RoundedGradients,
 // By tile of a tied head: the phases in which products add to its gradient. 8192 ids of 32 in tiles of one block.
 std::map<ValueId, std::vector<Phase>> head_products(bool tied, bool late, std::int64_t tokens,
                                                     std::int64_t micro_batches) {
-  ModelConfig config = untied_llama();
+  ModelConfig config = tiny_llama();
   config.vocab_size = 8192;
   config.tie_word_embeddings = tied;
   Model model(config, DType::bf16, Purpose::training, {reduction_block_elements, reduction_block_elements});
