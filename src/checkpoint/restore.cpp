@@ -53,17 +53,25 @@ std::string names_in(const Manifest& manifest, std::int32_t group, std::int64_t 
 
 }  // namespace
 
-PieceReader::PieceReader(const SlotStore& slots, const Manifest& manifest)
-    : slots_(slots), manifest_(manifest), buffer_(manifest.slot_bytes) {}
+PieceReader::PieceReader(const SlotStore& slots, const Manifest& manifest, std::size_t held_slots)
+    : slots_(slots), manifest_(manifest), held_slots_(held_slots) {}
 
 std::span<const std::byte> PieceReader::extent(std::int64_t number, const ManifestPiece& piece) {
   const ManifestExtent& extent = manifest_.extents[static_cast<std::size_t>(number)];
-  if (buffered_ != number) {
-    buffered_ = -1;
-    read_extent(slots_, extent, buffer_.span(), manifest_.describe(piece));
-    buffered_ = number;
+  auto place =
+      std::find_if(buffered_.begin(), buffered_.end(), [&](const Buffered& held) { return held.extent == number; });
+  if (place == buffered_.end()) {
+    if (buffered_.size() < held_slots_) {
+      place = buffered_.insert(buffered_.end(), {AlignedBuffer(manifest_.slot_bytes)});
+    } else {
+      place = buffered_.begin();
+    }
+    place->extent = -1;
+    read_extent(slots_, extent, place->buffer.span(), manifest_.describe(piece));
+    place->extent = number;
   }
-  return buffer_.span().first(static_cast<std::size_t>(extent.bytes));
+  std::rotate(place, std::next(place), buffered_.end());
+  return buffered_.back().buffer.span().first(static_cast<std::size_t>(extent.bytes));
 }
 
 void PieceReader::read(const ManifestPiece& piece, std::int64_t offset_bytes, std::span<std::byte> into) {
@@ -85,8 +93,8 @@ void PieceReader::read(const ManifestPiece& piece, std::int64_t offset_bytes, st
   }
 }
 
-TensorReader::TensorReader(const SlotStore& slots, const Manifest& manifest)
-    : manifest_(manifest), reader_(slots, manifest), pieces_(manifest.tensors.size()) {
+TensorReader::TensorReader(const SlotStore& slots, const Manifest& manifest, std::size_t held_slots)
+    : manifest_(manifest), reader_(slots, manifest, held_slots), pieces_(manifest.tensors.size()) {
   for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
     tensors_.emplace(manifest.tensors[t].name, static_cast<std::int32_t>(t));
   }

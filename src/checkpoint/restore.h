@@ -15,30 +15,35 @@
 
 namespace spillway {
 
-// Memory: one slot. For one thread at a time; several readers may read one store at once, also while a run writes to
-// it.
+// Memory: the slots it holds, which are as many as are read in turn. For one thread at a time; several readers may read
+// one store at once, also while a run writes to it.
 class PieceReader {
  public:
   // Both outlive it.
-  PieceReader(const SlotStore& slots, const Manifest& manifest);
+  PieceReader(const SlotStore& slots, const Manifest& manifest, std::size_t held_slots = 1);
 
   // Fills `into` with bytes of the piece from `offset_bytes` on. Sequential in the order of Manifest::pieces. Throws
   // DeviceError naming tensor, file and offset when a slot does not verify or cannot be read.
   void read(const ManifestPiece& piece, std::int64_t offset_bytes, std::span<std::byte> into);
 
  private:
+  struct Buffered {
+    AlignedBuffer buffer;
+    std::int64_t extent = -1;  // which the buffer holds
+  };
+
   std::span<const std::byte> extent(std::int64_t number, const ManifestPiece& piece);
 
   const SlotStore& slots_;
   const Manifest& manifest_;
-  AlignedBuffer buffer_;
-  std::int64_t buffered_ = -1;  // the extent in the buffer
+  std::size_t held_slots_;
+  std::vector<Buffered> buffered_;  // the latest last
 };
 
 // Rows of a tensor of a commit, whatever pieces they lie in: for layouts that cut tensors differently.
 class TensorReader {
  public:
-  TensorReader(const SlotStore& slots, const Manifest& manifest);
+  TensorReader(const SlotStore& slots, const Manifest& manifest, std::size_t held_slots = 1);
 
   // The tensor, or null.
   const ManifestTensor* find(std::string_view tensor) const;

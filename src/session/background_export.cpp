@@ -51,7 +51,7 @@ void BackgroundExport::work() {
   resumed_ = std::chrono::steady_clock::now();
   try {
     const Manifest manifest = read_manifest(*slots_, lease_->entry());
-    CommitSource source(*slots_, manifest);
+    CommitSource source(*slots_, manifest, 2);
     write_export(source, from_, only_model_ ? nullptr : &run_, to_,
                  [this](std::int64_t written_bytes) { rest(written_bytes); });
   } catch (const GivenUp&) {  // nobody asks for the result

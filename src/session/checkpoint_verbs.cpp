@@ -164,7 +164,7 @@ std::int64_t export_checkpoint(const fs::path& dir, std::int64_t step, const fs:
       const DType dtype = option_of(run, "dtype") == "bf16" ? DType::bf16 : DType::f32;
       const Model model(config.model, dtype, Purpose::training, Cut{},
                         option_of(run, "moments") == "8bit" ? Moments::packed : Moments::f32);
-      CommitSource source(*store.slots, manifest);
+      CommitSource source(*store.slots, manifest, 2);
       write_export(source, {model, nullptr, folder, files}, only_model ? nullptr : &run, to);
       return run.step;
     }

@@ -152,7 +152,7 @@ void RunCheckpoints::adopt(Executor& executor) {
 bool RunCheckpoints::restore(Executor& executor, const std::function<void()>& between) {
   if (adopted_) return true;
   if (found_) {
-    CommitSource source(*found_->slots, found_->manifest);
+    CommitSource source(*found_->slots, found_->manifest, 1);
     restore_state(executor, setup_.planned.layout, setup_.model.state(), source, between);
   } else if (found_export_) {
     restore_state(executor, setup_.planned.layout, setup_.model.state(), *found_export_, between);

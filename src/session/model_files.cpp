@@ -22,12 +22,10 @@ bool carries_nothing(std::string_view name, const ModelConfig& config) {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// A piece of a parameter, and where its elements begin in the tensor.
+// A piece of a parameter.
 struct Part {
   std::size_t parameter = 0;
-  std::int32_t piece = 0;  // nth of the tensor
-  std::int64_t begin = 0;
-  std::int64_t count = 0;
+  PieceId piece = PieceId::none;
 };
 
 PieceId nth(const State& state, TensorId tensor, std::int32_t n) {
@@ -40,34 +38,28 @@ std::vector<Part> parts_of(const Layout& layout, const Model& model, TensorId Pa
   const State& state = model.state();
   for (std::size_t p = 0; p < model.parameters().size(); ++p) {
     const TensorId tensor = model.state_of(p).*which;
-    for (std::int32_t n = 0; n < state.piece_count(tensor); ++n) {
-      const Piece& piece = state.piece(nth(state, tensor, n));
-      const std::int64_t cols = state.tensor(tensor).cols;
-      parts.push_back({p, n, piece.row_begin * cols, (piece.row_end - piece.row_begin) * cols});
-    }
+    for (std::int32_t n = 0; n < state.piece_count(tensor); ++n) parts.push_back({p, nth(state, tensor, n)});
   }
-  const auto bundle = [&](const Part& part) {
-    return layout.piece_places[index_of(nth(state, model.state_of(part.parameter).*which, part.piece))].bundle;
-  };
+  const auto bundle = [&](const Part& part) { return layout.piece_places[index_of(part.piece)].bundle; };
   std::stable_sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) { return bundle(a) < bundle(b); });
   return parts;
 }
 
-// The stored elements of a part as fp32.
-class PartReader {
+// Stored elements as fp32.
+class ElementReader {
  public:
-  explicit PartReader(const ModelFolder& folder) : folder_(folder) {}
+  explicit ElementReader(const ModelFolder& folder) : folder_(folder) {}
 
-  const std::vector<float>& read(const ModelFiles::Entry& entry, const Part& part) {
+  const std::vector<float>& read(const ModelFiles::Entry& entry, std::int64_t begin, std::int64_t count) {
     const std::int64_t width = size_of(entry.dtype);
-    stored_.resize(static_cast<std::size_t>(part.count * width));
-    folder_.read(*entry.tensor, part.begin * width, stored_);
-    values_.resize(static_cast<std::size_t>(part.count));
+    stored_.resize(static_cast<std::size_t>(count * width));
+    folder_.read(*entry.tensor, begin * width, stored_);
+    values_.resize(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = element(entry.dtype, i);
     const auto bad = std::find_if(values_.begin(), values_.end(), [](float value) { return !std::isfinite(value); });
     if (bad != values_.end()) {
       throw UserError("{}: element {} of tensor {} is {}; weights must be finite numbers",
-                      entry.tensor->file->path().string(), part.begin + (bad - values_.begin()), entry.name, *bad);
+                      entry.tensor->file->path().string(), begin + (bad - values_.begin()), entry.name, *bad);
     }
     return values_;
   }
@@ -89,14 +81,39 @@ class PartReader {
   std::vector<float> values_;
 };
 
-void load_bf16_part(Executor& executor, PieceId piece, std::span<const float> values, bool low) {
-  executor.visit_piece(piece, true, [&](std::byte* data) {
-    auto* const halves = reinterpret_cast<std::uint16_t*>(data);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const SplitMaster split = split_master(values[i]);
-      halves[i] = low ? split.lo : split.hi;
-    }
-  });
+void put_halves(std::span<const float> values, bool low, std::byte* data) {
+  auto* const halves = reinterpret_cast<std::uint16_t*>(data);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const SplitMaster split = split_master(values[i]);
+    halves[i] = low ? split.lo : split.hi;
+  }
+}
+
+// The pieces of the tensors that `which` names, block by block, from the elements of their parameters.
+void load_parts(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& folder,
+                const ModelFiles& files, TensorId ParameterState::*which, const std::function<void()>& between) {
+  const State& state = model.state();
+  const bool low = which == &ParameterState::low;
+  ElementReader reader(folder);
+  for (const Part& part : parts_of(layout, model, which)) {
+    if (between) between();
+    const ModelFiles::Entry& entry = files.of(part.parameter);
+    if (low && entry.dtype == DType::bf16) continue;  // low halves are zero, as a new slot is
+    const Piece& piece = state.piece(part.piece);
+    const Tensor& tensor = state.tensor(piece.tensor);
+    executor.visit_piece(part.piece, true, [&](std::byte* data) {
+      for_each_block(tensor, piece, [&](std::int64_t row_begin, std::int64_t row_end) {
+        const std::vector<float>& values =
+            reader.read(entry, row_begin * tensor.cols, (row_end - row_begin) * tensor.cols);
+        std::byte* const block = data + (row_begin - piece.row_begin) * tensor.cols * size_of(tensor.dtype);
+        if (tensor.dtype == DType::f32) {
+          std::memcpy(block, values.data(), values.size() * sizeof(float));
+        } else {
+          put_halves(values, low, block);
+        }
+      });
+    });
+  }
 }
 
 }  // namespace
@@ -142,25 +159,9 @@ ModelFiles::ModelFiles(const ModelFolder& folder, const ModelConfig& config) {
 
 void load_weights(Executor& executor, const Layout& layout, const Model& model, const ModelFolder& folder,
                   const ModelFiles& files, const std::function<void()>& between) {
-  PartReader reader(folder);
-  for (const Part& part : parts_of(layout, model, &ParameterState::weight)) {
-    if (between) between();
-    const std::vector<float>& values = reader.read(files.of(part.parameter), part);
-    const PieceId piece = nth(model.state(), model.state_of(part.parameter).weight, part.piece);
-    if (model.dtype() == DType::bf16) {
-      load_bf16_part(executor, piece, values, false);
-    } else {
-      executor.visit_piece(piece, true, [&](std::byte* data) { std::memcpy(data, values.data(), values.size() * 4); });
-    }
-  }
-  const bool split = model.state_of(0).low != TensorId::none;
-  if (!split) return;
-  for (const Part& part : parts_of(layout, model, &ParameterState::low)) {
-    if (between) between();
-    if (files.of(part.parameter).dtype == DType::bf16) continue;  // low halves are zero, as a new slot is
-    const PieceId piece = nth(model.state(), model.state_of(part.parameter).low, part.piece);
-    load_bf16_part(executor, piece, reader.read(files.of(part.parameter), part), true);
-  }
+  load_parts(executor, layout, model, folder, files, &ParameterState::weight, between);
+  if (model.state_of(0).low == TensorId::none) return;
+  load_parts(executor, layout, model, folder, files, &ParameterState::low, between);
 }
 
 void require_space(const std::filesystem::path& dir, std::int64_t bytes) {

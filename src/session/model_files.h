@@ -1,4 +1,4 @@
-// Weights between a model folder and the executor's state: one piece at a time, in memory bounded by a piece.
+// Weights between a model folder and the executor's state: one reduction block at a time, in memory bounded by it.
 #pragma once
 
 #include <filesystem>
@@ -46,7 +46,7 @@ using WritePace = std::function<void(std::int64_t written_bytes)>;
 // Writes a folder with the weights in the dtypes and under the names they came with, masks and tables as they are (the
 // copy of a tied head is left out), and the other files of the folder they came from (config, tokenizer, generation
 // config) as they are. The weights appear last; when it returns everything is durable. Needs 8 bytes of memory for
-// each element of the largest piece. The bytes written are the same whatever the source and the layout, which orders
+// each element of the largest block. The bytes written are the same whatever the source and the layout, which orders
 // the reads and may be null.
 void save_model(StateSource& source, const Model& model, const Layout* layout, const ModelFolder& from,
                 const ModelFiles& files, const std::filesystem::path& to, const WritePace& pace = {});

@@ -130,11 +130,12 @@ void save_model(StateSource& source, const Model& model, const Layout* layout, c
   for (const SavedPiece& part : pieces_to_save(model, layout)) {
     const ModelFiles::Entry& entry = files.of(part.parameter);
     const Piece& piece = model.state().piece(part.piece);
-    const std::span<const std::byte> stored =
-        narrowed(masters.read(part.parameter, piece.row_begin, piece.row_end), entry.dtype);
-    const std::int64_t cols = model.state().tensor(piece.tensor).cols;
-    writer.write(entry.name, piece.row_begin * cols * size_of(entry.dtype), stored);
-    if (pace) pace(static_cast<std::int64_t>(stored.size()));
+    const Tensor& tensor = model.state().tensor(piece.tensor);
+    for_each_block(tensor, piece, [&](std::int64_t row_begin, std::int64_t row_end) {
+      const std::span<const std::byte> stored = narrowed(masters.read(part.parameter, row_begin, row_end), entry.dtype);
+      writer.write(entry.name, row_begin * tensor.cols * size_of(entry.dtype), stored);
+      if (pace) pace(static_cast<std::int64_t>(stored.size()));
+    });
   }
   writer.finish();
 }

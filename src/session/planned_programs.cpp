@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cuda/cuda.h"
 #include "device/memory_info.h"
+#include "ops/dispatch.h"
 #include "plan/tiers.h"
 #include "plan/update_split.h"
 #include "program/spec.h"
@@ -15,51 +16,54 @@
 namespace spillway {
 namespace {
 
-// Measured on the release build with gpt2-124m and tinyllama-1.1b shapes, then rounded up by a third or more. The
-// process: code, libraries and allocator before anything is recorded (12 MiB).
-constexpr std::int64_t process_bytes = 16 * mib;
-constexpr std::int64_t cuda_build_bytes = mib;        // more, where kernels of CUDA are linked in
-constexpr std::int64_t bytes_per_thread = 256 * kib;  // touched stack
-constexpr std::int64_t bytes_per_product = 64 * kib;  // 44 KiB: code that oneDNN generates
+// Measured on the release build with the shapes of llama-30m, gpt2-124m, smollm2-135m and tinyllama-1.1b. The process:
+// code, libraries (together 13.3 MiB when files are cached) and the allocator before anything is recorded.
+constexpr std::int64_t process_bytes = 15 * mib;
+constexpr std::int64_t cuda_build_bytes = mib;              // more, where kernels of CUDA are linked in
+constexpr std::int64_t bytes_per_thread = 256 * kib;        // touched stack
+constexpr std::int64_t bytes_per_product = 64 * kib;        // 44 KiB: code that oneDNN generates
+constexpr std::int64_t library_bytes_per_thread = 3 * mib;  // in which oneDNN packs below AVX2: 2.8 MiB
 constexpr std::int64_t bytes_per_kernel = 4 * kib;
 constexpr std::int64_t bytes_per_op = 800;  // 580 B with its values, in Program, layout, plan and executor
 constexpr std::int64_t bytes_per_value = 64;
 constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer leaves behind in the allocator
 constexpr std::int64_t watch_bytes_per_op = 300;       // its part of the catalog
-constexpr std::int64_t staging_bytes_per_element = 9;  // a piece on its way between a file and the state
+constexpr std::int64_t staging_bytes_per_element = 8;  // a block on its way between a file and the state
 
 // What of the budget is not pages, for these Programs: a function of them alone, so that `plan` and the run agree.
 std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
-                             int threads, std::int64_t vocab_size) {
-  std::int64_t largest_piece = 0;
-  for (const Piece& piece : state.pieces()) {
-    if (!state.tensor(piece.tensor).committed) continue;  // neither loaded nor saved
-    largest_piece = std::max(largest_piece, (piece.row_end - piece.row_begin) * state.tensor(piece.tensor).cols);
+                             int threads, std::int64_t vocab_size, std::int64_t page_bytes) {
+  std::int64_t largest_block = 0;
+  for (const Tensor& tensor : state.tensors()) {
+    if (!tensor.committed) continue;  // neither loaded nor saved
+    largest_block = std::max(largest_block, std::min(tensor.block_rows, tensor.rows) * tensor.cols);
   }
   std::int64_t bytes = process_bytes + (built_with_cuda() ? cuda_build_bytes : 0);
-  bytes += largest_piece * staging_bytes_per_element + vocab_size * bytes_per_token;
+  bytes += vocab_size * bytes_per_token;
   bytes += static_cast<std::int64_t>(kernels.size()) * bytes_per_kernel;
   bytes += kernels.compiled_products() * bytes_per_product;
-  bytes += threads * (bytes_per_thread + round_up(kernels.scratch_bytes(), 4096));
+  bytes += threads * bytes_per_thread;
+  if (best_isa() == Isa::baseline && kernels.compiled_products() > 0) bytes += threads * library_bytes_per_thread;
+  // While slots of a commit are read nothing computes yet; while the model is saved scratch is still there.
+  bytes += std::max(page_bytes,
+                    threads * round_up(kernels.scratch_bytes(), 4096) + largest_block * staging_bytes_per_element);
   for (const Program* program : programs) {
     bytes += static_cast<std::int64_t>(program->ops.size()) * bytes_per_op;
     bytes += static_cast<std::int64_t>(program->values.size()) * bytes_per_value;
     bytes += HostValues::bytes_of(*program);
   }
-  return round_up(bytes, mib);
+  return bytes;
 }
 
 // The flight record, which is mapped, and the catalog, with the text that is made of it.
 std::int64_t watch_bytes_for(std::span<const Program* const> programs, const RunChoices& choices) {
   std::int64_t ops = 0;
   for (const Program* program : programs) ops += std::ssize(program->ops);
-  return round_up(ring_bytes_for(rings_for(programs, choices)) + ops * watch_bytes_per_op, mib);
+  return ring_bytes_for(rings_for(programs, choices)) + ops * watch_bytes_per_op;
 }
 
 // Counted wherever steps may commit, so that the smallest budget does not depend on how they do.
-std::int64_t second_plan_bytes_for(const Program& program) {
-  return round_up(std::ssize(program.ops) * bytes_per_op, mib);
-}
+std::int64_t second_plan_bytes_for(const Program& program) { return std::ssize(program.ops) * bytes_per_op; }
 
 std::vector<bool> bundles_of(const std::vector<PieceId>& pieces, const Layout& layout) {
   std::vector<bool> bundles(layout.bundles.size(), false);
@@ -153,7 +157,8 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   planned.layout = lay_out(planned.programs, state, page_bytes);
   Machine& machine = planned.machine;
   machine.budget_bytes = choices.budget_bytes;
-  machine.fixed_bytes = fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size);
+  machine.fixed_bytes =
+      fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size, planned.layout.page_bytes);
   if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
   for (std::size_t p = 0; p < planned.programs.size() && choices.commits != Commits::none; ++p) {
     if (links.may_commit(p)) machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
@@ -162,7 +167,7 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
     machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
   }
   if (choices.splits_updates) machine.fixed_bytes += choices.threads * bytes_per_thread;
-  machine.fixed_bytes += choices.reserved_bytes;
+  machine.fixed_bytes = round_up(machine.fixed_bytes + choices.reserved_bytes, mib);
   machine.page_bytes = planned.layout.page_bytes;
   machine.device_bytes = choices.device_bytes;
   const bool tiers = planned.has_device();

@@ -53,11 +53,13 @@ std::vector<SafetensorsTensor> optimizer_entries(const ExportFrom& from) {
   return entries;
 }
 
-// Calls `use` with the rows of each piece of a tensor.
+// Calls `use(row_begin, row_end)` for the blocks of a tensor.
 template <typename Use>
-void for_each_piece(const State& state, TensorId id, const Use& use) {
-  for (std::int32_t n = 0; n < state.piece_count(id); ++n)
-    use(state.piece(static_cast<PieceId>(static_cast<std::int32_t>(state.first_piece(id)) + n)));
+void for_each_block_of(const State& state, TensorId id, const Use& use) {
+  for (std::int32_t n = 0; n < state.piece_count(id); ++n) {
+    const auto piece = static_cast<PieceId>(static_cast<std::int32_t>(state.first_piece(id)) + n);
+    for_each_block(state.tensor(id), state.piece(piece), use);
+  }
 }
 
 void write_optimizer(StateSource& source, const ExportFrom& from, const std::filesystem::path& to,
@@ -73,9 +75,9 @@ void write_optimizer(StateSource& source, const ExportFrom& from, const std::fil
     for (std::size_t p = 0; p < from.model.parameters().size(); ++p) {
       if (!needs_master(from.files, p)) continue;
       const TensorId weight = from.model.state_of(p).weight;
-      for_each_piece(state, weight, [&](const Piece& piece) {
-        put(master_name(from.model, p), piece.row_begin * state.tensor(weight).cols * 4,
-            std::as_bytes(masters.read(p, piece.row_begin, piece.row_end)));
+      for_each_block_of(state, weight, [&](std::int64_t row_begin, std::int64_t row_end) {
+        put(master_name(from.model, p), row_begin * state.tensor(weight).cols * 4,
+            std::as_bytes(masters.read(p, row_begin, row_end)));
       });
     }
   }
@@ -83,10 +85,10 @@ void write_optimizer(StateSource& source, const ExportFrom& from, const std::fil
   for (const TensorId id : optimizer_tensors(from.model)) {
     const Tensor& tensor = state.tensor(id);
     const std::int64_t row_bytes = tensor.cols * size_of(tensor.dtype);
-    for_each_piece(state, id, [&](const Piece& piece) {
-      bytes.resize(static_cast<std::size_t>((piece.row_end - piece.row_begin) * row_bytes));
-      source.read(tensor, piece.row_begin, bytes);
-      put(tensor.name, piece.row_begin * row_bytes, bytes);
+    for_each_block_of(state, id, [&](std::int64_t row_begin, std::int64_t row_end) {
+      bytes.resize(static_cast<std::size_t>((row_end - row_begin) * row_bytes));
+      source.read(tensor, row_begin, bytes);
+      put(tensor.name, row_begin * row_bytes, bytes);
     });
   }
   writer.finish();

@@ -61,10 +61,12 @@ std::optional<FoundCommit> newest_commit(const std::shared_ptr<SlotStore>& slots
                                          std::vector<std::string>& passed_over,
                                          const std::function<void(const FoundCommit&)>& checking);
 
-// The tensors of a commit. Its slots must not be reused meanwhile.
+// The tensors of a commit, whose slots must not be reused meanwhile. `held_slots`: two where a weight and its low half
+// are read in turn.
 class CommitSource final : public StateSource {
  public:
-  CommitSource(const SlotStore& slots, const Manifest& manifest) : reader_(slots, manifest) {}
+  CommitSource(const SlotStore& slots, const Manifest& manifest, std::size_t held_slots)
+      : reader_(slots, manifest, held_slots) {}
   void read(const Tensor& tensor, std::int64_t row_begin, std::span<std::byte> into) override {
     reader_.read(tensor.name, row_begin, into);
   }

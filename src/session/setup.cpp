@@ -61,14 +61,8 @@ Cut cut_of(const TrainOptions& options) {
 // A manifest being made, by piece.
 std::int64_t commit_bytes(const State& state) { return std::ssize(state.pieces()) * 256; }
 
-// What an export holds at once: a slot, a piece in three forms, and a block being checked.
-std::int64_t export_staging_bytes(const State& state) {
-  std::int64_t largest = 0;
-  for (std::size_t p = 0; p < state.pieces().size(); ++p)
-    largest = std::max(largest,
-                       state.bytes_of(static_cast<PieceId>(p)) / size_of(state.tensor(state.pieces()[p].tensor).dtype));
-  return 8 * mib + 12 * largest;
-}
+// What an export holds at once: two slots, a manifest, and a block of 4 MiB being checked.
+constexpr std::int64_t export_staging_bytes = 10 * mib;
 
 }  // namespace
 
@@ -90,7 +84,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     choices.commits = Commits::some;
     choices.reserved_bytes += commit_bytes(model.state());
   }
-  if (given.export_steps > 0) choices.reserved_bytes += export_staging_bytes(model.state());
+  if (given.export_steps > 0) choices.reserved_bytes += export_staging_bytes;
   if (!given.eval_data.empty()) {
     StepShape one = shape;
     one.micro_batches = 1;

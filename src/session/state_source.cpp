@@ -38,9 +38,13 @@ void restore_state(Executor& executor, const Layout& layout, const State& state,
   for (const PieceId id : order) {
     if (between) between();
     const Piece& piece = state.piece(id);
-    const auto bytes = static_cast<std::size_t>(state.bytes_of(id));
+    const Tensor& tensor = state.tensor(piece.tensor);
+    const std::int64_t row_bytes = tensor.cols * size_of(tensor.dtype);
     executor.visit_piece(id, true, [&](std::byte* data) {
-      source.read(state.tensor(piece.tensor), piece.row_begin, {data, bytes});
+      for_each_block(tensor, piece, [&](std::int64_t row_begin, std::int64_t row_end) {
+        std::byte* const block = data + (row_begin - piece.row_begin) * row_bytes;
+        source.read(tensor, row_begin, {block, static_cast<std::size_t>((row_end - row_begin) * row_bytes)});
+      });
     });
   }
 }

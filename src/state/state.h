@@ -1,6 +1,7 @@
 // State: the tensors that outlive a step, cut in pieces. One identity for training, evaluation, generation and commits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -42,6 +43,13 @@ struct Piece {
   std::int64_t row_begin = 0;
   std::int64_t row_end = 0;
 };
+
+// Calls `use(row_begin, row_end)` for the reduction blocks of a piece, in order: what loading and saving hold at once.
+template <typename Use>
+void for_each_block(const Tensor& tensor, const Piece& piece, const Use& use) {
+  for (std::int64_t begin = piece.row_begin; begin < piece.row_end; begin += tensor.block_rows)
+    use(begin, std::min(begin + tensor.block_rows, piece.row_end));
+}
 
 class State {
  public:

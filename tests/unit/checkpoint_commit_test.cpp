@@ -255,6 +255,36 @@ TEST_F(CheckpointCommit, AReaderRefusesAChangedSlotAndNamesTheTensor) {
   EXPECT_THROW(reader.read("norm", 90, std::span(bytes).first(40)), UserError);
 }
 
+// A slot that is held is not read again, so what happens to its file meanwhile is not seen.
+TEST_F(CheckpointCommit, AReaderHoldsAsManySlotsAsAreReadInTurn) {
+  commit_steps(1, 1, 1);
+  const auto slots = open();
+  const Manifest manifest = read_manifest(*slots, read_catalogue(*slots).commits.front().entry);
+  std::vector<ManifestPiece> pieces;  // one of each of two groups that were written
+  for (const ManifestPiece& piece : manifest.pieces) {
+    const bool written = manifest.groups[static_cast<std::size_t>(piece.group)].extents > 0;
+    if (written && (pieces.empty() || pieces.back().group != piece.group)) pieces.push_back(piece);
+  }
+  ASSERT_GE(pieces.size(), 2U);
+  pieces.resize(2);
+  std::vector<std::byte> first(8);
+  const auto read_both = [&](PieceReader& reader) {
+    for (const ManifestPiece& piece : pieces) reader.read(piece, 0, first);
+  };
+  PieceReader one(*slots, manifest);
+  PieceReader two(*slots, manifest, 2);
+  read_both(one);
+  read_both(two);
+  for (const ManifestPiece& piece : pieces) {
+    const ManifestExtent& extent =
+        manifest.extents[static_cast<std::size_t>(manifest.groups[static_cast<std::size_t>(piece.group)].first_extent +
+                                                  piece.offset_bytes / manifest.slot_bytes)];
+    flip(slots->path(0), slots->location(slots->slot_at(extent.file, extent.index)).offset_bytes + 5, 1);
+  }
+  EXPECT_THROW(read_both(one), DeviceError);
+  EXPECT_NO_THROW(read_both(two));
+}
+
 // With two commits retained, the older one is there when the newer one's manifest is not.
 TEST_F(CheckpointCommit, AnOlderCommitServesWhenTheNewestIsDamaged) {
   commit_steps(1, 2, 3);
