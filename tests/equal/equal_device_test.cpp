@@ -37,6 +37,17 @@ class OnADevice : public SameBits, public testing::Test {
     return options;
   }
 
+  // The smallest host budget to 64 KiB: `min_memory_bytes` is rounded up to a MiB, and of that little is left to move.
+  static std::int64_t tightest(TrainOptions options) {
+    const auto fits = [&](std::int64_t bytes) {
+      options.memory_bytes = bytes;
+      return run_plan(options).fits;
+    };
+    std::int64_t bytes = run_plan(options).min_memory_bytes;
+    while (fits(bytes - 64 * kib)) bytes -= 64 * kib;
+    return bytes;
+  }
+
   void commit_each_step() {
     options_.save_steps = 1;
     options_.max_steps = 4;
@@ -145,7 +156,7 @@ TEST_F(OnADevice, TheSameBitsWhereTheDiskIsReachedDirectlyAndUpdatesRunOnBothSid
       options.device_direct = "true";
       options.update_on = update_on;
       options.policy = policy;
-      options.memory_bytes = run_plan(options).min_memory_bytes;
+      options.memory_bytes = tightest(options);
       options.delay_seed = 17;
       EXPECT_GT(run_plan(options).direct_read_bytes_per_step, 0);
       expect_same(options, expected, "direct, update_on " + update_on + ", " + policy);
@@ -153,7 +164,7 @@ TEST_F(OnADevice, TheSameBitsWhereTheDiskIsReachedDirectlyAndUpdatesRunOnBothSid
   }
 }
 
-// Bytes change their way, not their number.
+// Bytes change their way, and hardly their number: what goes directly leaves no copy on the host that might serve again.
 TEST_F(OnADevice, WhatGoesDirectlyIsNotCopied) {
   options_.policy = "farthest";  // what is chosen by simulated time may differ
   options_.order = "layer";
@@ -162,18 +173,21 @@ TEST_F(OnADevice, WhatGoesDirectlyIsNotCopied) {
   options_.deferred_layers = 0;
   options_.save_steps = -1;
   TrainOptions options = with_device(0);
-  options.memory_bytes = run_plan(options).min_memory_bytes;
+  options.memory_bytes = tightest(options);
   const PlanReport staged = run_plan(options);
   EXPECT_FALSE(staged.device_direct) << "by default a virtual device has no such path";
   EXPECT_EQ(staged.direct_read_bytes_per_step + staged.direct_write_bytes_per_step, 0);
   options.device_direct = "true";
   const PlanReport direct = run_plan(options);
   ASSERT_EQ(direct.work, staged.work);
-  EXPECT_EQ(direct.disk_read_bytes_per_step, staged.disk_read_bytes_per_step);
-  EXPECT_EQ(direct.disk_write_bytes_per_step, staged.disk_write_bytes_per_step);
-  EXPECT_EQ(direct.link_up_bytes_per_step + direct.direct_read_bytes_per_step, staged.link_up_bytes_per_step);
-  EXPECT_EQ(direct.link_down_bytes_per_step + direct.direct_write_bytes_per_step, staged.link_down_bytes_per_step);
-  EXPECT_LT(direct.link_up_bytes_per_step, staged.link_up_bytes_per_step);
+  const auto expect_near = [](std::int64_t bytes, std::int64_t other) {
+    EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(other), 0.05 * static_cast<double>(other));
+  };
+  expect_near(direct.disk_read_bytes_per_step, staged.disk_read_bytes_per_step);
+  expect_near(direct.disk_write_bytes_per_step, staged.disk_write_bytes_per_step);
+  expect_near(direct.link_up_bytes_per_step + direct.direct_read_bytes_per_step, staged.link_up_bytes_per_step);
+  expect_near(direct.link_down_bytes_per_step + direct.direct_write_bytes_per_step, staged.link_down_bytes_per_step);
+  EXPECT_LT(direct.link_up_bytes_per_step, staged.link_up_bytes_per_step * 9 / 10);
 }
 
 // Splits of the updates, forced by hand, over budgets of all three memories.
