@@ -44,7 +44,7 @@ class OnADevice : public SameBits, public testing::Test {
       return run_plan(options).fits;
     };
     std::int64_t bytes = run_plan(options).min_memory_bytes;
-    while (fits(bytes - 64 * kib)) bytes -= 64 * kib;
+    for (std::int64_t less = 512 * kib; less >= 64 * kib; less /= 2) bytes -= fits(bytes - less) ? less : 0;
     return bytes;
   }
 
@@ -164,7 +164,8 @@ TEST_F(OnADevice, TheSameBitsWhereTheDiskIsReachedDirectlyAndUpdatesRunOnBothSid
   }
 }
 
-// Bytes change their way, and hardly their number: what goes directly leaves no copy on the host that might serve again.
+// Bytes change their way, and hardly their number: what goes directly leaves no copy on the host that might serve
+// again.
 TEST_F(OnADevice, WhatGoesDirectlyIsNotCopied) {
   options_.policy = "farthest";  // what is chosen by simulated time may differ
   options_.order = "layer";
