@@ -1,5 +1,5 @@
 // An export of a commit on a thread of its own, while training goes on. The commit's slots stay as they are, so nothing
-// is copied first. The thread has the lowest priority and rests between pieces.
+// is copied first. The thread has the lowest priority and rests between blocks.
 #pragma once
 
 #include <atomic>

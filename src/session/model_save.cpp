@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
+constexpr std::int64_t copy_block_bytes = 256 * kib;
 
 struct SavedPiece {
   std::size_t parameter = 0;
@@ -33,7 +33,7 @@ std::vector<SavedPiece> pieces_to_save(const Model& model, const Layout* layout)
   return pieces;
 }
 
-// Masters to stored elements, in their place: what is staged of a piece counts in the budget. A bf16 file gets the
+// Masters to stored elements, in their place: what is staged of a block counts in the budget. A bf16 file gets the
 // nearest value, ties away from zero, which is the weight itself where training was in bf16.
 std::span<const std::byte> narrowed(std::span<float> masters, DType dtype) {
   const std::span<std::byte> bytes = std::as_writable_bytes(masters);

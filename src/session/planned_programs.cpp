@@ -26,7 +26,7 @@ constexpr std::int64_t library_bytes_per_thread = 3 * mib;  // in which oneDNN p
 constexpr std::int64_t bytes_per_kernel = 4 * kib;
 constexpr std::int64_t bytes_per_op = 800;  // 580 B with its values, in Program, layout, plan and executor
 constexpr std::int64_t bytes_per_value = 64;
-constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer leaves behind in the allocator
+constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer that is gone leaves in the allocator
 constexpr std::int64_t watch_bytes_per_op = 300;       // its part of the catalog
 constexpr std::int64_t staging_bytes_per_element = 8;  // a block on its way between a file and the state
 
@@ -44,9 +44,9 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
   bytes += kernels.compiled_products() * bytes_per_product;
   bytes += threads * bytes_per_thread;
   if (best_isa() == Isa::baseline && kernels.compiled_products() > 0) bytes += threads * library_bytes_per_thread;
-  // While slots of a commit are read nothing computes yet; while the model is saved scratch is still there.
-  bytes += std::max(page_bytes,
-                    threads * round_up(kernels.scratch_bytes(), 4096) + largest_block * staging_bytes_per_element);
+  bytes += threads * round_up(kernels.scratch_bytes(), 4096);
+  // A slot while a commit is read or its manifest is written, a block while the model is loaded or saved.
+  bytes += std::max(page_bytes, largest_block * staging_bytes_per_element);
   for (const Program* program : programs) {
     bytes += static_cast<std::int64_t>(program->ops.size()) * bytes_per_op;
     bytes += static_cast<std::int64_t>(program->values.size()) * bytes_per_value;
@@ -60,6 +60,13 @@ std::int64_t watch_bytes_for(std::span<const Program* const> programs, const Run
   std::int64_t ops = 0;
   for (const Program* program : programs) ops += std::ssize(program->ops);
   return ring_bytes_for(rings_for(programs, choices)) + ops * watch_bytes_per_op;
+}
+
+// What an export holds at once: two slots, a block of its checksums' 4 MiB, and their text.
+std::int64_t export_bytes_for(const State& state, std::int64_t page_bytes) {
+  std::int64_t committed = 0;
+  for (const Tensor& tensor : state.tensors()) committed += tensor.committed ? tensor.bytes() : 0;
+  return 2 * page_bytes + 6 * mib + committed / (4 * mib) * 256;
 }
 
 // Counted wherever steps may commit, so that the smallest budget does not depend on how they do.
@@ -167,6 +174,7 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
     machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
   }
   if (choices.splits_updates) machine.fixed_bytes += choices.threads * bytes_per_thread;
+  if (choices.exports) machine.fixed_bytes += export_bytes_for(state, planned.layout.page_bytes);
   machine.fixed_bytes = round_up(machine.fixed_bytes + choices.reserved_bytes, mib);
   machine.page_bytes = planned.layout.page_bytes;
   machine.device_bytes = choices.device_bytes;

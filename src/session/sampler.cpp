@@ -19,26 +19,26 @@ std::int64_t Sampler::next(std::span<const float> logits) {
   std::iota(order_.begin(), order_.end(), 0);
   const auto count = static_cast<std::int64_t>(logits.size());
   const std::int64_t kept = options_.top_k > 0 ? std::min(options_.top_k, count) : count;
-  const auto more_likely = [&](std::int64_t a, std::int64_t b) {
+  const auto more_likely = [&](std::int32_t a, std::int32_t b) {
     const float x = logits[static_cast<std::size_t>(a)];
     const float y = logits[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
   };
   std::partial_sort(order_.begin(), order_.begin() + kept, order_.end(), more_likely);
   const double largest = logits[static_cast<std::size_t>(order_.front())];
-  std::vector<double> weights;
+  weights_.resize(static_cast<std::size_t>(kept));
   for (std::int64_t i = 0; i < kept; ++i) {
     const double logit = logits[static_cast<std::size_t>(order_[static_cast<std::size_t>(i)])];
-    weights.push_back(std::exp((logit - largest) / options_.temperature));
+    weights_[static_cast<std::size_t>(i)] = std::exp((logit - largest) / options_.temperature);
   }
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const double total = std::accumulate(weights_.begin(), weights_.end(), 0.0);
   double nucleus = 0;
   std::size_t size = 0;
-  while (size < weights.size() && nucleus < options_.top_p * total) nucleus += weights[size++];
+  while (size < weights_.size() && nucleus < options_.top_p * total) nucleus += weights_[size++];
   double at = uniform() * nucleus;
   for (std::size_t i = 0; i + 1 < size; ++i) {
-    if (at < weights[i]) return order_[i];
-    at -= weights[i];
+    if (at < weights_[i]) return order_[i];
+    at -= weights_[i];
   }
   return order_[std::max<std::size_t>(size, 1) - 1];
 }

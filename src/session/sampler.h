@@ -16,6 +16,9 @@ struct SamplerOptions {
 
 class Sampler {
  public:
+  // At most, for each token of the vocabulary.
+  static constexpr std::int64_t bytes_per_token = sizeof(std::int32_t) + sizeof(double);
+
   explicit Sampler(const SamplerOptions& options) : options_(options), state_(options.seed) {}
   // Equal seeds and logits give equal tokens.
   std::int64_t next(std::span<const float> logits);
@@ -25,7 +28,8 @@ class Sampler {
 
   SamplerOptions options_;
   std::uint64_t state_;
-  std::vector<std::int64_t> order_;
+  std::vector<std::int32_t> order_;  // tokens, likely ones first
+  std::vector<double> weights_;      // of those that are kept
 };
 
 }  // namespace spillway

@@ -61,9 +61,6 @@ Cut cut_of(const TrainOptions& options) {
 // A manifest being made, by piece.
 std::int64_t commit_bytes(const State& state) { return std::ssize(state.pieces()) * 256; }
 
-// What an export holds at once: two slots, a manifest, and a block of 4 MiB being checked.
-constexpr std::int64_t export_staging_bytes = 10 * mib;
-
 }  // namespace
 
 TrainingSetup::TrainingSetup(const TrainOptions& given)
@@ -84,7 +81,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     choices.commits = Commits::some;
     choices.reserved_bytes += commit_bytes(model.state());
   }
-  if (given.export_steps > 0) choices.reserved_bytes += export_staging_bytes;
+  choices.exports = given.export_steps > 0;
   if (!given.eval_data.empty()) {
     StepShape one = shape;
     one.micro_batches = 1;

@@ -212,7 +212,7 @@ TEST_P(EqualResume, AFlippedBitIsFoundWhereverItMatters) {
   };
   const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(files.front()));
   int found = 0;
-  for (std::int64_t at = slot_file_head_bytes + 5; at < bytes; at += bytes / 40) {
+  for (std::int64_t at = slot_file_head_bytes + 5; at < bytes; at += bytes / 100) {
     flip(at);
     const CheckpointReport report = verify_checkpoints(scratch_ / "run");
     found += report.sound() ? 0 : 1;

@@ -7,13 +7,16 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include "base/bytes.h"
 #include "device/memory_info.h"
 #include "golden/model_folder.h"
 #include "scratch_folder.h"
+#include "text/tokenizer.h"
 #include "under_sanitizer.h"
 
 namespace spillway {
@@ -289,6 +292,50 @@ TEST_P(FaultMemory, IsNotKilledUnderALimitOfTheSameSize) {
     EXPECT_EQ(ended.signal, 0) << "killed at " << format_bytes(budget);
     EXPECT_EQ(ended.exit_code, 0) << format_bytes(budget) << ": " << ended.err;
   }
+}
+
+// A tokenizer that stays, and a sampler that weighs every token, beside weights that do not all fit.
+TEST_P(FaultMemory, GenerationStaysWithinItsSmallestBudgetWithALargeVocabulary) {
+  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
+  // By text and by another process, since this one must stay small.
+  std::vector<std::string> bytes;
+  const nlohmann::json base = nlohmann::json::parse(bytes_tokenizer_json());
+  for (const auto& [token, id] : base["model"]["vocab"].items()) {
+    if (id < 256) bytes.push_back(token);
+  }
+  std::string tokens;
+  std::string merges;
+  const auto pair_of = [&](int n) { return std::pair(bytes[static_cast<std::size_t>(n / 256)], bytes[n % 256U]); };
+  for (int n = 0; n < 2 * 256 * 256; ++n) {  // all pairs, and those with one more byte
+    auto [first, second] = pair_of(n % (256 * 256));
+    if (n >= 256 * 256) first += std::exchange(second, bytes.front());
+    tokens += fmt::format("{}:{},", nlohmann::json(first + second).dump(), 300 + n);
+    merges += fmt::format("{}{}", n == 0 ? "" : ",", nlohmann::json(first + " " + second).dump());
+  }
+  std::string text = base.dump();
+  for (const auto& [mark, more] : {std::pair("\"vocab\":{", tokens), std::pair("\"merges\":[", merges)})
+    text.insert(text.find(mark) + std::strlen(mark), more);
+  scratch_.file("large.json", text);
+  const Ended made = run(
+      {"init", "--preset", "demo", "--tokenizer", (scratch_ / "large.json").string(), (scratch_ / "large").string()});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const auto words = [&](std::int64_t memory_mib) -> std::vector<std::string> {
+    return {"generate",  "--model",  (scratch_ / "large").string(),
+            "--prompt",  "You may ", "--max-new-tokens",
+            "4",         "--top-k",  "0",
+            "--threads", "2",        "--dtype",
+            GetParam(),  "--memory", std::to_string(memory_mib) + "MiB"};
+  };
+  const Ended refused = run(words(1));
+  ASSERT_EQ(refused.exit_code, 3) << refused.err;
+  const std::string says = "the smallest budget that works is ";
+  ASSERT_THAT(refused.err, HasSubstr(says));
+  const std::int64_t smallest = std::stoll(refused.err.substr(refused.err.find(says) + says.size()));
+  const Ended ended = run(words(smallest));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  ASSERT_LT(peak_rss_bytes(), smallest * mib)
+      << "the test itself must be small for the kernel's figure to be the child's";
+  EXPECT_LE(ended.peak_rss_bytes, smallest * mib) << "of " << smallest << " MiB";
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, FaultMemory, testing::Values("f32", "bf16"),
