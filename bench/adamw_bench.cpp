@@ -15,6 +15,7 @@
 #include "device/thread_pool.h"
 #include "ops/adamw/adamw.h"
 #include "ops/adamw/cpu.h"
+#include "ops/dispatch.h"
 #include "training_runs.h"
 
 namespace spillway::bench {
@@ -68,7 +69,14 @@ std::uint64_t zero() {
 
 #define SPILLWAY_MOVER [[gnu::target_clones("default", "avx2")]]
 
+constexpr std::int64_t ahead = 256;  // elements, as the update where it asks for lines ahead of use
+
+void prefetch_line(const std::byte* at, std::int64_t bytes) {
+  if (bytes % 64 == 0) __builtin_prefetch(at + bytes);
+}
+
 // 16 elements a round: half a line of each 2-byte stream and a line of each 4-byte stream.
+template <bool prefetches>
 SPILLWAY_MOVER void move_bf16(const Streams& piece, std::int64_t first, std::int64_t count) {
   const Half mask = Half{} + zero();
   Half seen = mask;
@@ -78,6 +86,11 @@ SPILLWAY_MOVER void move_bf16(const Streams& piece, std::int64_t first, std::int
   std::byte* const low = piece.in_place[3];
   std::byte* const grad = piece.grad;
   for (std::int64_t i = first; i < first + count; i += 16) {
+    if constexpr (prefetches) {
+      const std::int64_t later = i + ahead;
+      for (std::byte* const stream : {m, v}) prefetch_line(stream, 4 * later);
+      for (std::byte* const stream : {weight, low, grad}) prefetch_line(stream, 2 * later);
+    }
     half_at(weight + 2 * i) ^= mask;
     half_at(m + 4 * i) ^= mask;
     half_at(m + 4 * i + 32) ^= mask;
@@ -89,6 +102,7 @@ SPILLWAY_MOVER void move_bf16(const Streams& piece, std::int64_t first, std::int
   asm volatile("" : : "r"(seen[0] | seen[1] | seen[2] | seen[3]));
 }
 
+template <bool prefetches>
 SPILLWAY_MOVER void move_f32(const Streams& piece, std::int64_t first, std::int64_t count) {
   const Half mask = Half{} + zero();
   Half seen = mask;
@@ -97,6 +111,9 @@ SPILLWAY_MOVER void move_f32(const Streams& piece, std::int64_t first, std::int6
   std::byte* const v = piece.in_place[2];
   std::byte* const grad = piece.grad;
   for (std::int64_t i = first; i < first + count; i += 8) {
+    if constexpr (prefetches) {
+      for (std::byte* const stream : {weight, m, v, grad}) prefetch_line(stream, 4 * (i + ahead));
+    }
     half_at(weight + 4 * i) ^= mask;
     half_at(m + 4 * i) ^= mask;
     half_at(v + 4 * i) ^= mask;
@@ -106,10 +123,11 @@ SPILLWAY_MOVER void move_f32(const Streams& piece, std::int64_t first, std::int6
 }
 
 void move_task(const Streams& piece, std::int64_t first, std::int64_t count) {
+  const bool prefetches = software_prefetch();
   if (piece.grad_size == 2) {
-    move_bf16(piece, first, count);
+    (prefetches ? move_bf16<true> : move_bf16<false>)(piece, first, count);
   } else {
-    move_f32(piece, first, count);
+    (prefetches ? move_f32<true> : move_f32<false>)(piece, first, count);
   }
 }
 

@@ -22,7 +22,20 @@ Isa detect() {
   throw UserError("SPILLWAY_MAX_ISA: '{}' is not baseline, avx2 or avx512", cap);
 }
 
+bool detect_prefetch() {
+  const char* const given = std::getenv("SPILLWAY_PREFETCH");
+  if (given == nullptr) return __builtin_cpu_is("intel") != 0;
+  const std::string_view text = given;
+  if (text != "on" && text != "off") throw UserError("SPILLWAY_PREFETCH: '{}' is not on or off", text);
+  return text == "on";
+}
+
 }  // namespace
+
+bool software_prefetch() {
+  static const bool prefetches = detect_prefetch();
+  return prefetches;
+}
 
 Isa best_isa() {
   static const Isa isa = detect();

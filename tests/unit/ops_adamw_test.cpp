@@ -210,7 +210,7 @@ template <typename T>
 using ChunkFunction = void (*)(const AdamwStreams<T>&, const AdamwScalars&, float);
 
 template <typename T>
-std::vector<std::byte> run_target(ChunkFunction<T> target, const Example& example) {
+std::vector<std::byte> run_target(ChunkFunction<T> target, const Example& example, std::int64_t ahead = 0) {
   std::vector<Buffer> streams;
   for (const Matrix& read : example.op().reads) {
     streams.emplace_back(read.type.bytes());
@@ -221,7 +221,7 @@ std::vector<std::byte> run_target(ChunkFunction<T> target, const Example& exampl
   auto* v = reinterpret_cast<float*>(streams[2].data());
   auto* low = reinterpret_cast<std::uint16_t*>(streams[3].data());
   const T* grad = reinterpret_cast<const T*>(streams[4].data());
-  target(AdamwStreams<T>{weight, m, v, low, grad, example.rows * example.cols}, example.scalars, 0.8F);
+  target(AdamwStreams<T>{weight, m, v, low, grad, example.rows * example.cols, ahead}, example.scalars, 0.8F);
   std::vector<std::byte> all;
   for (const Buffer& stream : streams) {
     const std::vector<std::byte> bytes = stream.contents();
@@ -236,11 +236,14 @@ void expect_targets_agree(Rng& rng) {
   example.dtype = sizeof(T) == 2 ? DType::bf16 : DType::f32;
   example.fill(rng);
   const std::vector<std::byte> expected = run_target<T>(&baseline::adamw_chunk<T>, example);
+  EXPECT_TRUE(run_target<T>(&baseline::adamw_chunk<T>, example, 256) == expected);
   if (best_isa() >= Isa::avx2) {
     EXPECT_TRUE(run_target<T>(&avx2::adamw_chunk<T>, example) == expected);
+    EXPECT_TRUE(run_target<T>(&avx2::adamw_chunk<T>, example, 256) == expected);
   }
   if (best_isa() >= Isa::avx512) {
     EXPECT_TRUE(run_target<T>(&avx512::adamw_chunk<T>, example) == expected);
+    EXPECT_TRUE(run_target<T>(&avx512::adamw_chunk<T>, example, 256) == expected);
   }
 }
 

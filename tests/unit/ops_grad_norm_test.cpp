@@ -63,12 +63,15 @@ TEST(SumSquares, HoldsWhatSinglePrecisionCannot) {
 template <typename T>
 void expect_targets_agree(const std::vector<T>& grad) {
   const auto count = static_cast<std::int64_t>(grad.size());
-  const double expected = baseline::block_sum_squares(grad.data(), count);
-  if (best_isa() >= Isa::avx2) {
-    EXPECT_EQ(avx2::block_sum_squares(grad.data(), count), expected);
-  }
-  if (best_isa() >= Isa::avx512) {
-    EXPECT_EQ(avx512::block_sum_squares(grad.data(), count), expected);
+  const double expected = baseline::block_sum_squares(grad.data(), count, 0);
+  for (const std::int64_t ahead : {0, 1024}) {
+    EXPECT_EQ(baseline::block_sum_squares(grad.data(), count, ahead), expected);
+    if (best_isa() >= Isa::avx2) {
+      EXPECT_EQ(avx2::block_sum_squares(grad.data(), count, ahead), expected);
+    }
+    if (best_isa() >= Isa::avx512) {
+      EXPECT_EQ(avx512::block_sum_squares(grad.data(), count, ahead), expected);
+    }
   }
 }
 

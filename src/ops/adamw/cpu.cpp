@@ -13,6 +13,7 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t elements_per_task = 65536;
+constexpr std::int64_t prefetch_distance = 256;
 constexpr int low_write = 3;
 
 // What the kernel takes for in place: the read is copied to the write first, unless it lies there already.
@@ -54,6 +55,7 @@ class Adamw final : public Kernel {
         .low = nullptr,
         .grad = read<T>(args, AdamwRead::grad) + grad_begin_ + begin,
         .count = count,
+        .ahead = software_prefetch() ? prefetch_distance : 0,
     };
     if constexpr (std::is_same_v<T, bf16_t>) {
       streams.low =

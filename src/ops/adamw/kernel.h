@@ -18,6 +18,7 @@ struct AdamwStreams {
   std::uint16_t* low;  // only with bf16_t
   const T* grad;
   std::int64_t count;
+  std::int64_t ahead;  // elements between the one in use and the one whose line is asked for; 0: none is
 };
 
 // `rows` whole rows of `cols` elements, moments as in packed.h; otherwise the same.

@@ -10,6 +10,8 @@
 namespace spillway {
 namespace {
 
+constexpr std::int64_t prefetch_distance = 1024;
+
 // One task a block.
 template <typename T>
 class SumSquares final : public Kernel {
@@ -24,15 +26,16 @@ class SumSquares final : public Kernel {
   void run(std::int64_t task, const KernelArgs& args) const override {
     const std::int64_t begin = task * block_elements_;
     const std::int64_t count = std::min(block_elements_, elements_ - begin);
-    args.write<double>(0)[task] = sum_(args.read<T>(0) + begin, count);
+    args.write<double>(0)[task] = sum_(args.read<T>(0) + begin, count, software_prefetch() ? prefetch_distance : 0);
   }
 
  private:
   std::int64_t elements_;
   std::int64_t block_elements_;
   std::int64_t blocks_;
-  double (*sum_)(const T*, std::int64_t) = pick(&baseline::block_sum_squares<T>, &avx2::block_sum_squares<T>,
-                                                &avx512::block_sum_squares<T>);
+  double (*sum_)(const T*, std::int64_t, std::int64_t) = pick(&baseline::block_sum_squares<T>,
+                                                              &avx2::block_sum_squares<T>,
+                                                              &avx512::block_sum_squares<T>);
 };
 
 class ClipFactor final : public Kernel {

@@ -51,9 +51,13 @@ SPILLWAY_INLINE void add_squares(Part (&total)[parts], const T* from) {
 }  // namespace
 
 template <typename T>
-double block_sum_squares(const T* grad, std::int64_t count) {
+double block_sum_squares(const T* grad, std::int64_t count, std::int64_t ahead) {
   Part total[parts] = {};
   std::int64_t i = 0;
+  for (; ahead > 0 && i + ahead + lanes <= count; i += lanes) {
+    __builtin_prefetch(grad + i + ahead);
+    add_squares(total, grad + i);
+  }
   for (; i + lanes <= count; i += lanes) add_squares(total, grad + i);
   if (i < count) {
     T padded[lanes] = {};
@@ -68,7 +72,7 @@ double block_sum_squares(const T* grad, std::int64_t count) {
   return lane[0];
 }
 
-template double block_sum_squares(const float*, std::int64_t);
-template double block_sum_squares(const bf16_t*, std::int64_t);
+template double block_sum_squares(const float*, std::int64_t, std::int64_t);
+template double block_sum_squares(const bf16_t*, std::int64_t, std::int64_t);
 
 }  // namespace spillway::SPILLWAY_TARGET
