@@ -61,3 +61,18 @@ function(spillway_kernels name)
   target_link_libraries(spillway_${name} PUBLIC ${ROOM_ROOMS} ${ROOM_LINK}
                         PRIVATE ${ROOM_INSIDE} $<BUILD_INTERFACE:spillway_flags>)
 endfunction()
+
+# What tests would wait for most under sanitizers: planning and the plain loops that kernels are compared with, which are
+# optimised, and register tiles, of whose loops TileMatmul shows them the ends of rows instead.
+function(spillway_lighten_sanitizers)
+  if(NOT SPILLWAY_SANITIZE)
+    return()
+  endif()
+  file(GLOB references CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/reference.cpp)
+  file(GLOB tiles CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/matmul/cpu_register_tile*.cpp)
+  set_source_files_properties(${references} PROPERTIES COMPILE_OPTIONS -O2)
+  set_source_files_properties(${tiles} PROPERTIES COMPILE_OPTIONS -fno-sanitize=all)
+  foreach(room plan sim)
+    target_compile_options(spillway_${room} PRIVATE -O2)
+  endforeach()
+endfunction()

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <type_traits>
 
 #include "base/error.h"
 #include "ops/matmul/pack.h"
@@ -73,6 +74,36 @@ constexpr std::int64_t fewest_rows = 16;
 
 const std::byte* bytes_at(const void* base, std::int64_t offset_bytes) {
   return static_cast<const std::byte*>(base) + offset_bytes;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// The first byte and the last of these, read, and written back where T is not const.
+template <typename T>
+void touch(T* from, std::int64_t count) {
+  if (count <= 0) return;
+  using Byte = std::conditional_t<std::is_const_v<T>, const volatile std::byte, volatile std::byte>;
+  auto* const first = reinterpret_cast<Byte*>(from);
+  for (Byte* const at : {first, first + count * static_cast<std::int64_t>(sizeof(T)) - 1}) {
+    const std::byte value = *at;
+    if constexpr (!std::is_const_v<T>) *at = value;
+  }
+}
+#endif
+
+// Register tiles are compiled without sanitizers, for which their loops are too long: those see the ends of all rows
+// here.
+void show_sanitizers([[maybe_unused]] const RegisterTile& tile, [[maybe_unused]] DType out) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  for (std::int64_t r = 0; r < tile.rows; ++r) {
+    touch(tile.a + r * tile.a_stride, tile.steps);
+    if (tile.start != nullptr) touch(tile.start + r * tile.start_stride, tile.columns);
+    if (tile.sum != nullptr) touch(tile.sum + r * tile.c_stride, tile.columns);
+    const std::int64_t size = size_of(out);
+    touch(static_cast<std::byte*>(tile.c) + r * tile.c_stride * size, tile.columns * size);
+  }
+  touch(tile.b, tile.steps * tile.columns);
+  if (tile.bias != nullptr) touch(tile.bias, tile.columns);
+#endif
 }
 
 // `count` cut in `parts`, rounded up to whole `unit`s.
@@ -195,6 +226,7 @@ void TileMatmul::run_block(const MatmulPart& part, const Block& block, const Ope
         tile.rows = rows;
         tile.columns = std::min(tile_columns_, block.columns - at);
       }
+      show_sanitizers(tile, out);
       kernel(tile);
     }
   }
