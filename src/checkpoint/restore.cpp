@@ -54,7 +54,9 @@ std::string names_in(const Manifest& manifest, std::int32_t group, std::int64_t 
 }  // namespace
 
 PieceReader::PieceReader(const SlotStore& slots, const Manifest& manifest, std::size_t held_slots)
-    : slots_(slots), manifest_(manifest), held_slots_(held_slots) {}
+    : slots_(slots), manifest_(manifest), held_slots_(held_slots) {
+  SPILLWAY_CHECK(held_slots > 0, "a reader of commits that holds no slot");
+}
 
 std::span<const std::byte> PieceReader::extent(std::int64_t number, const ManifestPiece& piece) {
   const ManifestExtent& extent = manifest_.extents[static_cast<std::size_t>(number)];

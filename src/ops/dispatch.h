@@ -11,9 +11,9 @@ enum class Isa { baseline, avx2, avx512 };
 Isa best_isa();
 std::string_view name_of(Isa isa);
 
-// Whether kernels that pass through several streams once ask for their lines ahead of use. On Intel's processors, which
+// Whether the update, with moments in f32, and sums of squares ask for lines ahead of use. On Intel's processors, which
 // left to themselves reach five sixths of their memory's speed there; AMD's are slower with it. No bit depends on it.
-// SPILLWAY_PREFETCH=on or off in the environment says otherwise.
+// SPILLWAY_PREFETCH=on or off in the environment says otherwise; throws UserError if that is neither.
 bool software_prefetch();
 
 }  // namespace spillway

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "device/memory_info.h"
+#include "ops/dispatch.h"
 #include "ops/matmul/matmul.h"
 #include "probe/probe.h"
 
@@ -45,7 +46,7 @@ MachineIdentity identify_machine() {
   utsname system{};
   if (uname(&system) == 0) identity.kernel = system.release;
   identity.libraries = matmul_numeric_key();
-  identity.build = describe_build();
+  identity.build = describe_build() + (software_prefetch() ? " prefetch" : "");
   return identity;
 }
 

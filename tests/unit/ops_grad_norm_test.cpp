@@ -1,5 +1,7 @@
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <string>
 
 #include "ops/grad_norm/cpu.h"
 #include "ops/grad_norm/grad_norm.h"
@@ -31,8 +33,8 @@ TEST(SumSquares, IsTheReferenceToTheBit) {
     std::int64_t rows, cols, block_rows;
   };
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const Shape& shape :
-         {Shape{1, 1, 1}, Shape{7, 3, 2}, Shape{64, 33, 16}, Shape{65, 17, 32}, Shape{1000, 1, 256}}) {
+    for (const Shape& shape : {Shape{1, 1, 1}, Shape{7, 3, 2}, Shape{64, 33, 16}, Shape{65, 17, 32},
+                               Shape{1000, 1, 256}, Shape{5, 700, 4}}) {
       const Matrix grad = random_matrix(dtype, shape.rows, shape.cols, seeded.rng);
       const OpCase op = squares(grad, shape.block_rows);
       EXPECT_EQ(run(op)[0].numbers, expected_sums(grad, shape.block_rows)) << shape.rows << " x " << shape.cols;
@@ -73,6 +75,12 @@ void expect_targets_agree(const std::vector<T>& grad) {
       EXPECT_EQ(avx512::block_sum_squares(grad.data(), count, ahead), expected);
     }
   }
+}
+
+TEST(SoftwarePrefetch, IsAsTheEnvironmentSays) {
+  const char* const given = std::getenv("SPILLWAY_PREFETCH");
+  if (given == nullptr) GTEST_SKIP() << "SPILLWAY_PREFETCH is not set, as it is in prefetch.on and prefetch.off";
+  EXPECT_EQ(software_prefetch(), std::string(given) == "on");
 }
 
 TEST(SumSquares, TargetsAgree) {

@@ -179,6 +179,30 @@ TEST_P(TileMatmulTest, AllWaysAgreeWithinRounding) {
 }
 
 // Parts of all rows and of half of them, with sums that wait between chunks.
+#if defined(__SANITIZE_ADDRESS__)
+// Tiles themselves are compiled without.
+TEST(TileMatmulDeathTest, TheAddressSanitizerSeesTheEndsOfC) {
+  if (matmul_tile_isa() == Isa::baseline) GTEST_SKIP() << "products of this processor go to the library";
+  const MatmulShape shape{.m = 16, .n = 50, .k = 32};
+  ScratchLayout layout;
+  const TileMatmul tiles(shape, layout);
+  const std::vector<float> a(static_cast<std::size_t>(shape.m * shape.k));
+  const std::vector<float> b(static_cast<std::size_t>(shape.k * shape.n));
+  std::vector<std::byte> scratch(static_cast<std::size_t>(layout.bytes() + 64));
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.data()) % 64;
+  std::vector<float> wanting(static_cast<std::size_t>(shape.m * shape.n - 1));
+  const TileMatmul::Operands operands{.a = a.data(), .b = b.data(), .c = wanting.data()};
+  const auto run_all = [&] {
+    for (std::int64_t task = 0; task < tiles.tasks(); ++task) {
+      TileMatmul::Operands part = operands;
+      part.a = a.data() + tiles.part(task).row * shape.k;
+      tiles.run(task, part, std::span(scratch).subspan((64 - misaligned) % 64));
+    }
+  };
+  EXPECT_DEATH(run_all(), "heap-buffer-overflow");
+}
+#endif
+
 TEST(TileMatmulGrid, BitsDoNotDependOnTheParts) {
   if (matmul_tile_isa() == Isa::baseline) GTEST_SKIP() << "products of this processor go to the library";
   const MatmulShape shape{.m = 520, .n = 1350, .k = 1600, .in = DType::bf16};

@@ -72,6 +72,13 @@ TEST(StatePieces, PiecesCoverATensorInWholeBlocks) {
         ASSERT_EQ(piece.row_begin % block, 0);
         ASSERT_TRUE(piece.row_end % block == 0 || piece.row_end == shape.rows);
         ASSERT_LE((piece.row_end - piece.row_begin) * shape.cols, std::max(piece_elements, block * shape.cols));
+        std::int64_t in_blocks = piece.row_begin;
+        for_each_block(state.tensor(id), piece, [&](std::int64_t begin, std::int64_t end) {
+          EXPECT_EQ(begin, in_blocks);
+          EXPECT_EQ(end, std::min(begin + block, piece.row_end));
+          in_blocks = end;
+        });
+        ASSERT_EQ(in_blocks, piece.row_end);
         row = piece.row_end;
         bytes += state.bytes_of(piece_id);
       }

@@ -55,7 +55,7 @@ class Adamw final : public Kernel {
         .low = nullptr,
         .grad = read<T>(args, AdamwRead::grad) + grad_begin_ + begin,
         .count = count,
-        .ahead = software_prefetch() ? prefetch_distance : 0,
+        .ahead = ahead_,
     };
     if constexpr (std::is_same_v<T, bf16_t>) {
       streams.low =
@@ -73,6 +73,7 @@ class Adamw final : public Kernel {
   std::int64_t elements_;
   std::int64_t grad_begin_;
   bool decay_;
+  std::int64_t ahead_ = software_prefetch() ? prefetch_distance : 0;
   void (*chunk_)(const AdamwStreams<T>&, const AdamwScalars&,
                  float) = pick<void (*)(const AdamwStreams<T>&, const AdamwScalars&, float)>(&baseline::adamw_chunk<T>,
                                                                                              &avx2::adamw_chunk<T>,

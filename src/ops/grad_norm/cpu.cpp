@@ -26,13 +26,14 @@ class SumSquares final : public Kernel {
   void run(std::int64_t task, const KernelArgs& args) const override {
     const std::int64_t begin = task * block_elements_;
     const std::int64_t count = std::min(block_elements_, elements_ - begin);
-    args.write<double>(0)[task] = sum_(args.read<T>(0) + begin, count, software_prefetch() ? prefetch_distance : 0);
+    args.write<double>(0)[task] = sum_(args.read<T>(0) + begin, count, ahead_);
   }
 
  private:
   std::int64_t elements_;
   std::int64_t block_elements_;
   std::int64_t blocks_;
+  std::int64_t ahead_ = software_prefetch() ? prefetch_distance : 0;
   double (*sum_)(const T*, std::int64_t, std::int64_t) = pick(&baseline::block_sum_squares<T>,
                                                               &avx2::block_sum_squares<T>,
                                                               &avx512::block_sum_squares<T>);

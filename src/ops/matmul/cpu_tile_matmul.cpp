@@ -90,19 +90,29 @@ void touch(T* from, std::int64_t count) {
 }
 #endif
 
+// What a kernel reads whether it exists or not.
+struct TileExtent {
+  std::int64_t rows, columns, panel_columns;
+};
+
 // Register tiles are compiled without sanitizers, for which their loops are too long: those see the ends of all rows
 // here.
-void show_sanitizers([[maybe_unused]] const RegisterTile& tile, [[maybe_unused]] DType out) {
+void show_sanitizers([[maybe_unused]] const RegisterTile& tile, [[maybe_unused]] const TileExtent& read,
+                     [[maybe_unused]] DType out) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  for (std::int64_t r = 0; r < tile.rows; ++r) {
+  for (std::int64_t r = 0; r < read.rows; ++r) {
     touch(tile.a + r * tile.a_stride, tile.steps);
-    if (tile.start != nullptr) touch(tile.start + r * tile.start_stride, tile.columns);
+    if (tile.start != nullptr) touch(tile.start + r * tile.start_stride, read.columns);
+  }
+  for (std::int64_t panel = 0; panel < read.columns / read.panel_columns; ++panel) {
+    touch(tile.b + panel * tile.b_panel, tile.steps * read.panel_columns);
+  }
+  if (tile.bias != nullptr) touch(tile.bias, read.columns);
+  const std::int64_t size = size_of(out);
+  for (std::int64_t r = 0; r < tile.rows; ++r) {
     if (tile.sum != nullptr) touch(tile.sum + r * tile.c_stride, tile.columns);
-    const std::int64_t size = size_of(out);
     touch(static_cast<std::byte*>(tile.c) + r * tile.c_stride * size, tile.columns * size);
   }
-  touch(tile.b, tile.steps * tile.columns);
-  if (tile.bias != nullptr) touch(tile.bias, tile.columns);
 #endif
 }
 
@@ -226,7 +236,7 @@ void TileMatmul::run_block(const MatmulPart& part, const Block& block, const Ope
         tile.rows = rows;
         tile.columns = std::min(tile_columns_, block.columns - at);
       }
-      show_sanitizers(tile, out);
+      show_sanitizers(tile, {uses_amx() ? tile_rows_ : rows, tile_columns_, panel_columns_}, out);
       kernel(tile);
     }
   }
