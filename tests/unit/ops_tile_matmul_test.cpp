@@ -28,17 +28,22 @@ std::vector<bf16_t> numbers(std::int64_t count, Seeded& seeded) {
 }
 
 // operands.a is the whole of A.
-std::vector<float> multiply(const TileMatmul& tiles, const ScratchLayout& layout, const MatmulShape& shape,
-                            TileMatmul::Operands operands) {
+void multiply_into(std::vector<float>& c, const TileMatmul& tiles, const ScratchLayout& layout,
+                   const MatmulShape& shape, TileMatmul::Operands operands) {
   std::vector<std::byte> scratch(static_cast<std::size_t>(layout.bytes() + 64));
   const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.data()) % 64;
-  std::vector<float> c(static_cast<std::size_t>(shape.m * shape.n));
   const auto* const a = static_cast<const bf16_t*>(operands.a);
   operands.c = c.data();
   for (std::int64_t task = 0; task < tiles.tasks(); ++task) {
     operands.a = a + tiles.part(task).row * shape.k;
     tiles.run(task, operands, std::span(scratch).subspan((64 - misaligned) % 64));
   }
+}
+
+std::vector<float> multiply(const TileMatmul& tiles, const ScratchLayout& layout, const MatmulShape& shape,
+                            const TileMatmul::Operands& operands) {
+  std::vector<float> c(static_cast<std::size_t>(shape.m * shape.n));
+  multiply_into(c, tiles, layout, shape, operands);
   return c;
 }
 
@@ -178,31 +183,22 @@ TEST_P(TileMatmulTest, AllWaysAgreeWithinRounding) {
   }
 }
 
-// Parts of all rows and of half of them, with sums that wait between chunks.
 #if defined(__SANITIZE_ADDRESS__)
 // Tiles themselves are compiled without.
 TEST(TileMatmulDeathTest, TheAddressSanitizerSeesTheEndsOfC) {
   if (matmul_tile_isa() == Isa::baseline) GTEST_SKIP() << "products of this processor go to the library";
-  const MatmulShape shape{.m = 16, .n = 50, .k = 32};
+  Seeded seeded;
+  const MatmulShape shape{.m = 16, .n = 50, .k = 32, .in = DType::bf16};
   ScratchLayout layout;
   const TileMatmul tiles(shape, layout);
-  const std::vector<float> a(static_cast<std::size_t>(shape.m * shape.k));
-  const std::vector<float> b(static_cast<std::size_t>(shape.k * shape.n));
-  std::vector<std::byte> scratch(static_cast<std::size_t>(layout.bytes() + 64));
-  const auto misaligned = reinterpret_cast<std::uintptr_t>(scratch.data()) % 64;
+  const std::vector<bf16_t> a = numbers(shape.m * shape.k, seeded);
+  const std::vector<bf16_t> b = numbers(shape.k * shape.n, seeded);
   std::vector<float> wanting(static_cast<std::size_t>(shape.m * shape.n - 1));
-  const TileMatmul::Operands operands{.a = a.data(), .b = b.data(), .c = wanting.data()};
-  const auto run_all = [&] {
-    for (std::int64_t task = 0; task < tiles.tasks(); ++task) {
-      TileMatmul::Operands part = operands;
-      part.a = a.data() + tiles.part(task).row * shape.k;
-      tiles.run(task, part, std::span(scratch).subspan((64 - misaligned) % 64));
-    }
-  };
-  EXPECT_DEATH(run_all(), "heap-buffer-overflow");
+  EXPECT_DEATH(multiply_into(wanting, tiles, layout, shape, {.a = a.data(), .b = b.data()}), "heap-buffer-overflow");
 }
 #endif
 
+// Parts of all rows and of half of them, with sums that wait between chunks.
 TEST(TileMatmulGrid, BitsDoNotDependOnTheParts) {
   if (matmul_tile_isa() == Isa::baseline) GTEST_SKIP() << "products of this processor go to the library";
   const MatmulShape shape{.m = 520, .n = 1350, .k = 1600, .in = DType::bf16};

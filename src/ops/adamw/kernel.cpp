@@ -68,8 +68,10 @@ SPILLWAY_INLINE void prefetch_block(const T* from) {
   for (std::int64_t i = 0; i < block; i += of_a_line) __builtin_prefetch(from + i);
 }
 
+}  // namespace
+
 template <typename T>
-SPILLWAY_INLINE void update_all(const AdamwStreams<T>& given, const AdamwScalars& scalars, float clip) {
+void adamw_chunk(const AdamwStreams<T>& given, const AdamwScalars& scalars, float clip) {
   const AdamwStreams<T> streams = given;
   const AdamwScalars by = scalars;
   std::int64_t begin = 0;
@@ -85,15 +87,7 @@ SPILLWAY_INLINE void update_all(const AdamwStreams<T>& given, const AdamwScalars
   update_range(streams, begin, streams.count - begin, by, clip);
 }
 
-}  // namespace
-
-template <>
-void adamw_chunk(const AdamwStreams<float>& streams, const AdamwScalars& scalars, float clip) {
-  update_all(streams, scalars, clip);
-}
-template <>
-void adamw_chunk(const AdamwStreams<bf16_t>& streams, const AdamwScalars& scalars, float clip) {
-  update_all(streams, scalars, clip);
-}
+template void adamw_chunk(const AdamwStreams<float>&, const AdamwScalars&, float);
+template void adamw_chunk(const AdamwStreams<bf16_t>&, const AdamwScalars&, float);
 
 }  // namespace spillway::SPILLWAY_TARGET

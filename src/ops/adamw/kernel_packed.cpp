@@ -43,7 +43,9 @@ SPILLWAY_INLINE u32x16 pack(u32x16 magnitude, std::uint32_t base, u32x16 noise, 
   const u32x16 rounded = ((magnitude + fraction) >> 20) - base;
   u32x16 below = ~where_zero(magnitude) & 1U;
   if (!keep) {
-    const f32x16 threshold = __builtin_convertvector(fraction, f32x16) * 0x1p-20F * from_bits(u32x16{} + smallest);
+    // Signed, as it is below 2^20: AVX2 has no instruction for the other.
+    const f32x16 threshold =
+        __builtin_convertvector(reinterpret_cast<i32x16>(fraction), f32x16) * 0x1p-20F * from_bits(u32x16{} + smallest);
     below = where_negative(threshold - from_bits(magnitude)) & 1U;
   }
   return select(where_less(magnitude, u32x16{} + smallest), below, rounded);
@@ -149,8 +151,10 @@ void update_short_block(const Block<T>& at, std::int64_t count, const AdamwScala
   if (split) std::memcpy(at.low, low, size * sizeof(std::uint16_t));
 }
 
+}  // namespace
+
 template <typename T>
-void update_rows(const PackedAdamwStreams<T>& streams, const AdamwScalars& by, float clip) {
+void adamw_chunk(const PackedAdamwStreams<T>& streams, const AdamwScalars& by, float clip) {
   const std::int64_t cols = streams.cols;
   const std::int64_t row_bytes = packed_row_bytes(cols);
   for (std::int64_t row = 0; row < streams.rows; ++row) {
@@ -170,15 +174,7 @@ void update_rows(const PackedAdamwStreams<T>& streams, const AdamwScalars& by, f
   }
 }
 
-}  // namespace
-
-template <>
-void adamw_chunk(const PackedAdamwStreams<float>& streams, const AdamwScalars& scalars, float clip) {
-  update_rows(streams, scalars, clip);
-}
-template <>
-void adamw_chunk(const PackedAdamwStreams<bf16_t>& streams, const AdamwScalars& scalars, float clip) {
-  update_rows(streams, scalars, clip);
-}
+template void adamw_chunk(const PackedAdamwStreams<float>&, const AdamwScalars&, float);
+template void adamw_chunk(const PackedAdamwStreams<bf16_t>&, const AdamwScalars&, float);
 
 }  // namespace spillway::SPILLWAY_TARGET
