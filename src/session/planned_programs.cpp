@@ -22,7 +22,7 @@ constexpr std::int64_t process_bytes = 15 * mib;
 constexpr std::int64_t cuda_build_bytes = mib;              // more, where kernels of CUDA are linked in
 constexpr std::int64_t bytes_per_thread = 256 * kib;        // touched stack
 constexpr std::int64_t bytes_per_product = 64 * kib;        // 44 KiB: code that oneDNN generates
-constexpr std::int64_t library_bytes_per_thread = 3 * mib;  // in which oneDNN packs below AVX2: 2.8 MiB
+constexpr std::int64_t library_bytes_per_thread = 3 * mib;  // in which oneDNN packs without AVX-512: 2.8 MiB
 constexpr std::int64_t bytes_per_kernel = 4 * kib;
 constexpr std::int64_t bytes_per_op = 800;  // 580 B with its values, in Program, layout, plan and executor
 constexpr std::int64_t bytes_per_value = 64;
@@ -43,7 +43,7 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
   bytes += static_cast<std::int64_t>(kernels.size()) * bytes_per_kernel;
   bytes += kernels.compiled_products() * bytes_per_product;
   bytes += threads * bytes_per_thread;
-  if (best_isa() == Isa::baseline && kernels.compiled_products() > 0) bytes += threads * library_bytes_per_thread;
+  if (best_isa() != Isa::avx512 && kernels.compiled_products() > 0) bytes += threads * library_bytes_per_thread;
   bytes += threads * round_up(kernels.scratch_bytes(), 4096);
   // A slot while a commit is read or its manifest is written, a block while the model is loaded or saved.
   bytes += std::max(page_bytes, largest_block * staging_bytes_per_element);
