@@ -111,7 +111,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   planned.in_memory_bytes = in_memory_bytes;
   planned.min_device_bytes = min_device_bytes;
   if (std::string note = note_on_work(); !note.empty()) notes.push_back(std::move(note));
-  if (work.tried.size() > 1 && recalled().disk.source == RateSource::predicted)
+  if (guessed_the_disk())
     notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
   say_where_updates_run();
 }
@@ -158,6 +158,10 @@ std::vector<PieceId> TrainingSetup::pieces_to_pin(double share) const {
     if (bundles[index_of(layout.piece_places[p].bundle)]) pieces.push_back(static_cast<PieceId>(p));
   }
   return pieces;
+}
+
+bool TrainingSetup::guessed_the_disk() const {
+  return planned.fits() && work.tried.size() > 1 && recalled().disk.source == RateSource::predicted;
 }
 
 Timeline TrainingSetup::simulated(const Plan& plan, const StepRates& rates) const {

@@ -48,6 +48,9 @@ class TrainingSetup {
 
   std::int32_t evaluation_program() const { return steps.count(); }
 
+  // There was something to choose, and how fast the disk is was only guessed.
+  bool guessed_the_disk() const;
+
   // One of the plans in virtual time, between others as this run has them.
   Timeline simulated(const Plan& plan, const StepRates& rates) const;
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/steady_clock.h"
 #include "device/memory_info.h"
@@ -342,6 +343,22 @@ class TrainingRun {
   std::optional<TensorBoardFile> events_;
 };
 
+// In the first run on a machine that has something to choose: measures the processor and the disk, in less than two
+// seconds and within the memory of the run's pages, and keeps what it found. Ops are left to the run itself, which
+// keeps their times at its end.
+bool measured_what_was_guessed(const TrainingSetup& setup, TrainObserver& observer) {
+  if (!setup.guessed_the_disk()) return false;
+  KernelCache no_kernels;
+  const std::int64_t page_bytes = setup.planned.layout.page_bytes;
+  const KnownMachine known = know_machine(setup.options.machine, setup.choices, {}, no_kernels, page_bytes,
+                                          setup.planned.plans.front().pages * page_bytes);
+  if (setup.guessed_the_disk()) return false;  // a disk without room, or a cache that cannot be written
+  observer.note(fmt::format("the disk was measured, for this run and later ones: {}/s read, {}/s written",
+                            format_bytes(static_cast<std::int64_t>(known.disk.read_bytes_per_second)),
+                            format_bytes(static_cast<std::int64_t>(known.disk.write_bytes_per_second))));
+  return true;
+}
+
 }  // namespace
 
 void run_train(const TrainOptions& options, TrainObserver& observer, RunControl* control) {
@@ -356,8 +373,9 @@ void run_train(const TrainOptions& options, TrainObserver& observer, RunControl*
     observers.add(gauges);
     observer.note("metrics are at " + endpoint->url());
   }
-  TrainingSetup setup(options);
-  TrainingRun(setup, observers, control == nullptr ? none : *control).run();
+  std::optional<TrainingSetup> setup(options);
+  if (measured_what_was_guessed(*setup, observer)) setup.emplace(options);
+  TrainingRun(*setup, observers, control == nullptr ? none : *control).run();
 }
 
 }  // namespace spillway

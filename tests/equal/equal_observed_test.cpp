@@ -120,7 +120,8 @@ TEST_F(Observed, TheSumsOfEachStepAgree) {
   EXPECT_GT(moved, 0) << "at the smallest budget something moves";
 }
 
-// A plan that rests on guesses says so; one for a machine that is given does not.
+// A plan that rests on guesses, where there is too little memory to measure, says so; one for a machine that is given
+// does not.
 TEST_F(Observed, ARunSaysWhereItAssumesADisk) {
   const ScopedVariable cache("XDG_CACHE_HOME", scratch_ / "cache");
   const auto assumes = testing::Contains(testing::HasSubstr("is assumed"));
@@ -134,6 +135,22 @@ TEST_F(Observed, ARunSaysWhereItAssumesADisk) {
   RecordingObserver knowing;
   run_train(options_, knowing);
   EXPECT_THAT(knowing.notes, testing::Not(assumes));
+}
+
+TEST_F(Observed, TheFirstRunOnAMachineMeasuresTheDiskBeforeItChooses) {
+  const ScopedVariable cache("XDG_CACHE_HOME", scratch_ / "cache");
+  options_.per_device_train_batch_size = 64;
+  options_.memory_bytes = run_plan(options_).min_memory_bytes + (4 << 20);  // 16 MiB of pages, to measure in
+  const auto measures = testing::Contains(testing::HasSubstr("the disk was measured"));
+  const auto assumes = testing::Contains(testing::HasSubstr("is assumed"));
+  RecordingObserver first;
+  run_train(options_, first);
+  EXPECT_THAT(first.notes, measures);
+  EXPECT_THAT(first.notes, testing::Not(assumes));
+  options_.output_dir = (scratch_ / "second").string();
+  RecordingObserver second;
+  run_train(options_, second);
+  EXPECT_THAT(second.notes, testing::Not(testing::AnyOf(measures, assumes)));
 }
 
 TEST_F(Observed, TheTimeOfAStepIsInThePhasesThatWerePredicted) {
