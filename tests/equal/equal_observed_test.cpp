@@ -140,6 +140,7 @@ TEST_F(Observed, ARunSaysWhereItAssumesADisk) {
 TEST_F(Observed, TheFirstRunOnAMachineMeasuresTheDiskBeforeItChooses) {
   const ScopedVariable cache("XDG_CACHE_HOME", scratch_ / "cache");
   options_.per_device_train_batch_size = 64;
+  options_.max_steps = 1;
   options_.memory_bytes = run_plan(options_).min_memory_bytes + (4 << 20);  // 16 MiB of pages, to measure in
   const auto measures = testing::Contains(testing::HasSubstr("the disk was measured"));
   const auto assumes = testing::Contains(testing::HasSubstr("is assumed"));
