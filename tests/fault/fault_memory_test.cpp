@@ -350,7 +350,6 @@ class FaultMemoryOfBench : public FaultMemory {
   }
 
   void make_model(const std::vector<std::string>& sizes) {
-    std::filesystem::remove_all(scratch_ / "model");
     std::vector<std::string> words{"init"};
     words.insert(words.end(), sizes.begin(), sizes.end());
     words.insert(words.end(), {"--tokenizer", "bytes", "--dtype", "f32", (scratch_ / "model").string()});
