@@ -107,9 +107,8 @@ std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& mac
 void write_predicted_trace(const TrainingSetup& setup, const Timeline& timeline) {
   constexpr std::array<std::string_view, 1> names{"train"};
   const Catalog catalog = catalog_of(setup.planned, setup.model.state(), names);
-  write_trace_file(setup.options.trace, catalog,
-                   events_of(setup.planned.plans.front(), 0, setup.planned.layout, timeline),
-                   {"spillway plan, predicted", 1});
+  const std::vector<Event> events = events_of(setup.planned.plans.front(), 0, setup.planned.layout, timeline);
+  write_trace_file(setup.options.trace, catalog, visit_events(events), {"spillway plan, predicted", 1});
 }
 
 // Pages in use as a plan begins and ends stays, in the order of its instructions, by tag.

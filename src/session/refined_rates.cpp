@@ -58,10 +58,10 @@ class OpTimes {
 
 }  // namespace
 
-bool refine_ops(const Program& program, std::span<const Plan> plans, std::span<const Event> events, std::int32_t step,
+bool refine_ops(const Program& program, std::span<const Plan> plans, const VisitEvents& events, std::int32_t step,
                 MachineRates& rates) {
   OpTimes times(program.ops.size(), plans, step, rates.compute_slowdown);
-  for (const Event& event : events) times.take(event);
+  events([&](const Event& event) { times.take(event); });
   const std::vector<double>& seconds = times.seconds();
   if (std::any_of(seconds.begin(), seconds.end(), [](double s) { return s < 0; })) return false;
   const OpClasses classes = classes_of(program);
@@ -105,8 +105,8 @@ std::string KeptOpTimes::keep(const EventRecorder& recorder, std::int64_t step) 
     return fmt::format("the times of this run are not kept for later plans: products ran at {:.0f}% of their rate",
                        100 * std::min(before_, after) / idle);
   const PlannedPrograms& planned = setup_.planned;
-  const std::vector<Event> events = events_of(recorder);
-  if (refine_ops(*planned.programs.front(), planned.plans, events, static_cast<std::int32_t>(step), *rates))
+  if (refine_ops(*planned.programs.front(), planned.plans, visit_events(recorder), static_cast<std::int32_t>(step),
+                 *rates))
     share_rates(cache_directory(), *rates, true);
   return {};
 }

@@ -18,7 +18,7 @@ namespace spillway {
 // order of time; `plans` are the run's, and this is their Program 0. Computing is slower while moves are under way, and
 // what rates.compute_slowdown says of that is taken off. False, and nothing is changed, where not every op of the step
 // is among the events.
-bool refine_ops(const Program& program, std::span<const Plan> plans, std::span<const Event> events, std::int32_t step,
+bool refine_ops(const Program& program, std::span<const Plan> plans, const VisitEvents& events, std::int32_t step,
                 MachineRates& rates);
 
 // Whether what ran while products reached `before`, and later `after`, had the machine for itself, whose products reach
@@ -33,8 +33,8 @@ class KeptOpTimes {
   // Before the run takes its memory. The setup outlives it.
   explicit KeptOpTimes(const TrainingSetup& setup);
 
-  // At the end of the run, when its pages are free again, since all events are copied: keeps what ops took in `step`.
-  // Returns why not, as a note for the user; empty where they were kept, or none were wanted.
+  // At the end of the run: keeps what ops took in `step`. Returns why not, as a note for the user; empty where they
+  // were kept, or none were wanted.
   std::string keep(const EventRecorder& recorder, std::int64_t step) const;
 
  private:

@@ -256,16 +256,7 @@ std::vector<Event> events_of(const Plan& plan, std::uint8_t number, const Layout
   return Replay(plan, number, layout, timeline).events();
 }
 
-std::vector<Event> events_of(const EventRecorder& recorder) {
-  std::vector<Event> events;
-  for (std::size_t source = 0; source < event_source_count; ++source) {
-    recorder.ring(static_cast<EventSource>(source)).read(0, events);
-  }
-  std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
-  return events;
-}
-
-void write_trace_file(const std::filesystem::path& path, const Catalog& catalog, std::span<const Event> events,
+void write_trace_file(const std::filesystem::path& path, const Catalog& catalog, const VisitEvents& events,
                       const TraceOptions& options) {
   TemporaryFile file(path);
   std::string text;

@@ -20,11 +20,8 @@ std::vector<MemoryTag> bundle_tags(const PlannedPrograms& planned, const State& 
 // The events of `plan`, number `number` of the catalog, as one step in virtual time.
 std::vector<Event> events_of(const Plan& plan, std::uint8_t number, const Layout& layout, const Timeline& timeline);
 
-// What the rings hold, by time.
-std::vector<Event> events_of(const EventRecorder& recorder);
-
 // Throws DeviceError; the file is whole or not there.
-void write_trace_file(const std::filesystem::path& path, const Catalog& catalog, std::span<const Event> events,
+void write_trace_file(const std::filesystem::path& path, const Catalog& catalog, const VisitEvents& events,
                       const TraceOptions& options);
 
 }  // namespace spillway

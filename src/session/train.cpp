@@ -152,7 +152,7 @@ class TrainingRun {
 
   void write_run_trace() {
     if (options_.trace.empty() || watch_.recorder() == nullptr) return;
-    write_trace_file(options_.trace, watch_.catalog(), events_of(*watch_.recorder()),
+    write_trace_file(options_.trace, watch_.catalog(), visit_events(*watch_.recorder()),
                      {"spillway train " + options_.output_dir + ", measured", options_.trace_steps});
   }
 

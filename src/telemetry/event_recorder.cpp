@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <new>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -33,6 +35,33 @@ EventSource source_of(EventLane lane) {
   if (lane == EventLane::up) return EventSource::copy_up;
   return lane == EventLane::down ? EventSource::copy_down : EventSource::disk;
 }
+
+// A ring's events one by one.
+class RingReader {
+ public:
+  explicit RingReader(const EventRing& ring) : ring_(&ring) { fill(); }
+
+  bool is_done() const { return at_ == events_.size(); }
+  const Event& event() const { return events_[at_]; }
+  std::int64_t time_ns() const { return is_done() ? std::numeric_limits<std::int64_t>::max() : event().time_ns; }
+  void advance() {
+    if (++at_ == events_.size()) fill();
+  }
+
+ private:
+  static constexpr std::uint64_t read_at_once = 256;
+
+  void fill() {
+    events_.clear();
+    at_ = 0;
+    next_ = ring_->read(next_, events_, read_at_once).next;
+  }
+
+  const EventRing* ring_;
+  std::uint64_t next_ = 0;
+  std::vector<Event> events_;
+  std::size_t at_ = 0;
+};
 
 }  // namespace
 
@@ -128,6 +157,28 @@ void EventRecorder::counter(EventSource source, std::int32_t step, CounterKind k
 void EventRecorder::log(const Event& event) const {
   const ssize_t written = ::write(log_, &event, sizeof event);
   SPILLWAY_CHECK(written == static_cast<ssize_t>(sizeof event), "the log of events took {} bytes", written);
+}
+
+VisitEvents visit_events(const EventRecorder& recorder) {
+  return [&recorder](const std::function<void(const Event&)>& visit) {
+    std::vector<RingReader> readers;
+    for (std::size_t source = 0; source < event_source_count; ++source)
+      readers.emplace_back(recorder.ring(static_cast<EventSource>(source)));
+    while (true) {
+      const auto first = std::min_element(readers.begin(), readers.end(), [](const RingReader& a, const RingReader& b) {
+        return a.time_ns() < b.time_ns();
+      });
+      if (first->is_done()) return;
+      visit(first->event());
+      first->advance();
+    }
+  };
+}
+
+VisitEvents visit_events(std::span<const Event> events) {
+  return [events](const std::function<void(const Event&)>& visit) {
+    for (const Event& event : events) visit(event);
+  };
 }
 
 }  // namespace spillway

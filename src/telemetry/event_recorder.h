@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -138,5 +139,14 @@ class EventRecorder {
   std::int32_t step_ = 0;
   int log_ = -1;
 };
+
+// Calls its argument for each event of a run, by time; the same ones each time.
+using VisitEvents = std::function<void(const std::function<void(const Event& event)>& visit)>;
+
+// What the rings hold, a few of each at a time, so that it needs no memory for all; the recorder outlives it. Once
+// nothing is written any more.
+VisitEvents visit_events(const EventRecorder& recorder);
+// Of events by time, which outlive it.
+VisitEvents visit_events(std::span<const Event> events);
 
 }  // namespace spillway

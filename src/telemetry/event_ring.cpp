@@ -18,11 +18,12 @@ void EventRing::write(const Event& event) {
   if (++at_ == head_->capacity) at_ = 0;
 }
 
-EventRing::Reading EventRing::read(std::uint64_t from, std::vector<Event>& events) const {
+EventRing::Reading EventRing::read(std::uint64_t from, std::vector<Event>& events, std::uint64_t most) const {
   const std::uint64_t capacity = head_->capacity;
-  const std::uint64_t end = written();
-  const std::uint64_t oldest = end > capacity ? end - capacity : 0;
+  const std::uint64_t all = written();
+  const std::uint64_t oldest = all > capacity ? all - capacity : 0;
   const std::uint64_t begin = std::max(from, oldest);
+  const std::uint64_t end = begin + std::min(most, all - std::min(begin, all));
   const auto first = static_cast<std::ptrdiff_t>(events.size());
   for (std::uint64_t number = begin; number < end; ++number) {
     const Word* word = words_ + number % capacity * words_per_event;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "telemetry/events.h"
@@ -39,8 +40,9 @@ class EventRing {
     std::uint64_t next = 0;  // where to go on
     std::uint64_t lost = 0;  // events that were overwritten before they could be read
   };
-  // Appends the events from number `from` on, oldest first.
-  Reading read(std::uint64_t from, std::vector<Event>& events) const;
+  // Appends the events from number `from` on, oldest first, `most` at most.
+  Reading read(std::uint64_t from, std::vector<Event>& events,
+               std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) const;
 
   std::uint64_t written() const { return head_->written.load(std::memory_order_acquire); }
   std::uint64_t capacity() const { return head_->capacity; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <optional>
 
@@ -24,16 +25,16 @@ TraceTrack track_of(EventLane lane) {
   return lane == EventLane::read ? TraceTrack::read : TraceTrack::write;
 }
 
-// Slices of one track, in order.
+// Writes the slices of each track in the order of time, as they end.
 class Tracks {
  public:
-  explicit Tracks(const Catalog& catalog) : catalog_(catalog) {}
+  Tracks(const Catalog& catalog, TraceJson& json) : catalog_(catalog), json_(json) {}
 
   void take(const Event& e) {
     switch (e.kind) {
       case EventKind::step_begin: step_ = e; break;
       case EventKind::step_end:
-        if (step_) slices.push_back(step_slice(*step_, e));
+        if (step_) json_.slice(step_slice(*step_, e));
         step_.reset();
         break;
       case EventKind::op_begin: op_ = e; break;
@@ -49,29 +50,17 @@ class Tracks {
       case EventKind::move_submit: submitted_[{e.run, e.instr}] = e; break;
       case EventKind::move_complete: end_move(e); break;
       case EventKind::commit:
-        instants.push_back(
-            {TraceTrack::commit, e.time_ns,
-             fmt::format("commit of step {}: {}", e.step, name_of(static_cast<CommitStage>(e.subject)))});
+        json_.instant({TraceTrack::commit, e.time_ns,
+                       fmt::format("commit of step {}: {}", e.step, name_of(static_cast<CommitStage>(e.subject)))});
         break;
       case EventKind::note:
-        instants.push_back({TraceTrack::compute, e.time_ns, std::string(name_of(static_cast<NoteKind>(e.subject)))});
+        json_.instant({TraceTrack::compute, e.time_ns, std::string(name_of(static_cast<NoteKind>(e.subject)))});
         break;
       default: break;
     }
   }
 
-  void finish() {
-    end_phase();
-    // Each track in the order of time: steps are known only at their end.
-    std::stable_sort(slices.begin(), slices.end(), [](const TraceSlice& a, const TraceSlice& b) {
-      return std::pair(a.track, a.begin_ns) < std::pair(b.track, b.begin_ns);
-    });
-  }
-
-  std::vector<TraceSlice> slices;
-  std::vector<TraceInstant> instants;
-  std::vector<TraceFlow> flows;
-  std::vector<TraceMove> moves;
+  void finish() { end_phase(); }
 
  private:
   static TraceSlice step_slice(const Event& begin, const Event& end) {
@@ -94,7 +83,7 @@ class Tracks {
       if (op->micro_batch >= 0) slice.arguments += fmt::format(", \"micro_batch\": {}", op->micro_batch);
     }
     slice.arguments += touched(begin);
-    slices.push_back(std::move(slice));
+    json_.slice(slice);
     if (phase_.category != phase) end_phase();
     if (phase_.category.empty()) phase_ = {TraceTrack::phase, begin.time_ns, end.time_ns, phase, phase, {}};
     phase_.end_ns = end.time_ns;
@@ -127,7 +116,7 @@ class Tracks {
                      {}};
     slice.arguments = fmt::format("\"step\": {}, \"instr\": {}, \"lane\": {}", begin.step, begin.instr,
                                   trace_text(name_of(begin.lane)));
-    slices.push_back(std::move(slice));
+    json_.slice(slice);
     awaited_.push_back(begin);
   }
 
@@ -151,8 +140,8 @@ class Tracks {
                                   e.step, e.instr, e.subject, moves_bytes(e) ? e.value : 0,
                                   static_cast<double>(begin_ns - submit.time_ns) * 1e-6);
     if (e.disk != no_disk) slice.arguments += fmt::format(", \"disk\": {}", e.disk);
-    slices.push_back(std::move(slice));
-    if (moves_bytes(e)) moves.push_back({track, begin_ns, e.time_ns, e.value});
+    json_.slice(slice);
+    if (moves_bytes(e)) json_.move(track, begin_ns, e.time_ns, e.value);
     move_ends_[{e.lane, e.other}] = {begin_ns, e.time_ns};
   }
 
@@ -162,52 +151,63 @@ class Tracks {
       if (wait.instr != op.instr || wait.run != op.run) continue;
       const auto move = move_ends_.find({wait.lane, static_cast<std::int32_t>(wait.value)});
       if (move == move_ends_.end()) continue;
-      flows.push_back({track_of(wait.lane), std::max(move->second.first, move->second.second - 1), op.time_ns});
+      json_.flow({track_of(wait.lane), std::max(move->second.first, move->second.second - 1), op.time_ns});
     }
     awaited_.clear();
+    // What a later op waits for ends after this one has begun.
+    std::erase_if(move_ends_, [&](const auto& move) { return move.second.second < op.time_ns; });
   }
 
   void end_phase() {
-    if (!phase_.category.empty()) slices.push_back(phase_);
+    if (!phase_.category.empty()) json_.slice(phase_);
     phase_ = {};
   }
 
   const Catalog& catalog_;
+  TraceJson& json_;
   std::optional<Event> step_;
   std::optional<Event> op_;
   std::optional<Event> wait_;
   std::vector<Event> awaited_;  // waits since the last op
   std::map<Key, Event> submitted_;
-  std::map<MoveKey, std::pair<std::int64_t, std::int64_t>> move_ends_;  // begin and end of its slice
+  std::map<MoveKey, std::pair<std::int64_t, std::int64_t>> move_ends_;  // of late: begin and end of its slice
   TraceSlice phase_;
   std::array<std::int64_t, event_lane_count> free_ns_{};  // by lane: the end of its latest move
 };
 
+struct Window {
+  std::int64_t skipped = 0;  // events before it
+  std::int64_t begin_ns = 0;
+};
+
 // From the first step that is wanted and whole on.
-std::span<const Event> window_of(std::span<const Event> events, std::int64_t steps) {
-  std::vector<std::size_t> begins;
-  for (std::size_t i = 0; i < events.size(); ++i) {
-    if (events[i].kind == EventKind::step_begin) begins.push_back(i);
-  }
-  if (begins.empty() || steps <= 0) return events;
-  const auto wanted = std::min(static_cast<std::size_t>(steps), begins.size());
-  return events.subspan(begins[begins.size() - wanted]);
+Window window_of(const VisitEvents& events, std::int64_t steps) {
+  std::deque<Window> begins;  // of the last steps
+  Window first;
+  std::int64_t number = 0;
+  events([&](const Event& event) {
+    if (number == 0) first = {0, event.time_ns};
+    if (event.kind == EventKind::step_begin) begins.push_back({number, event.time_ns});
+    if (std::ssize(begins) > steps) begins.pop_front();
+    ++number;
+  });
+  return begins.empty() ? first : begins.front();
 }
 
 }  // namespace
 
-void write_trace(const Catalog& catalog, std::span<const Event> all, const TraceOptions& options,
+void write_trace(const Catalog& catalog, const VisitEvents& events, const TraceOptions& options,
                  const std::function<void(std::string_view text)>& out) {
-  const std::span<const Event> events = window_of(all, options.steps);
-  TraceJson json(out, events.empty() ? 0 : events.front().time_ns, options.name,
-                 catalog.device_bytes > 0 ? TraceTrack::down : TraceTrack::commit);
-  Tracks tracks(catalog);
+  const Window window = window_of(events, options.steps);
+  TraceJson json(out, window.begin_ns, options.name, catalog.device_bytes > 0 ? TraceTrack::down : TraceTrack::commit);
+  Tracks tracks(catalog, json);
   MemoryByTag memory(catalog);
-  for (const Event& event : all.first(static_cast<std::size_t>(events.data() - all.data()))) memory.take(event);
   std::array<std::int64_t, event_memory_count> used{-1, catalog.device_bytes > 0 ? -1 : 0};
-  for (const Event& event : events) {
-    tracks.take(event);
+  std::int64_t number = 0;
+  events([&](const Event& event) {
     memory.take(event);
+    if (number++ < window.skipped) return;
+    tracks.take(event);
     for (const EventMemory where : {EventMemory::host, EventMemory::device}) {
       std::int64_t& known = used[static_cast<std::size_t>(where)];
       if (memory.used_bytes(where) == known || !memory.is_sound(where)) continue;
@@ -217,14 +217,8 @@ void write_trace(const Catalog& catalog, std::span<const Event> all, const Trace
     if (event.kind == EventKind::counter) {
       json.counter(event.time_ns, name_of(static_cast<CounterKind>(event.subject)), event.value);
     }
-  }
+  });
   tracks.finish();
-  for (const TraceSlice& slice : tracks.slices) json.slice(slice);
-  for (const TraceInstant& instant : tracks.instants) json.instant(instant);
-  for (const TraceFlow& flow : tracks.flows) json.flow(flow);
-  for (const TraceTrack track : {TraceTrack::read, TraceTrack::write, TraceTrack::up, TraceTrack::down}) {
-    json.bandwidth(track, tracks.moves);
-  }
   json.end();
 }
 

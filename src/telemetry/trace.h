@@ -7,10 +7,10 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <string_view>
 
 #include "telemetry/catalog.h"
+#include "telemetry/event_recorder.h"
 
 namespace spillway {
 
@@ -19,8 +19,9 @@ struct TraceOptions {
   std::int64_t steps = 0;  // only the last so many; 0: all there are
 };
 
-// `all` events by time. Hands the text over in pieces.
-void write_trace(const Catalog& catalog, std::span<const Event> all, const TraceOptions& options,
+// Hands the text over in pieces, and goes over the events twice instead of keeping them: what it holds does not grow
+// with their number.
+void write_trace(const Catalog& catalog, const VisitEvents& events, const TraceOptions& options,
                  const std::function<void(std::string_view text)>& out);
 
 }  // namespace spillway

@@ -13,26 +13,9 @@ namespace {
 constexpr std::int64_t bandwidth_bin_ns = 10'000'000;
 
 std::string_view track_name(TraceTrack track) {
-  constexpr std::array<std::string_view, 8> names{"step",       "phase",  "compute", "disk read",
-                                                  "disk write", "commit", "copy up", "copy down"};
+  constexpr std::array<std::string_view, trace_track_count> names{"step",       "phase",  "compute", "disk read",
+                                                                  "disk write", "commit", "copy up", "copy down"};
   return names[static_cast<std::size_t>(track) - 1];
-}
-
-// Bytes by bin.
-std::map<std::int64_t, double> bins_of(TraceTrack track, std::span<const TraceMove> moves, std::int64_t zero_ns) {
-  std::map<std::int64_t, double> bins;
-  for (const TraceMove& move : moves) {
-    if (move.track != track) continue;
-    const std::int64_t begin = move.begin_ns - zero_ns;
-    const std::int64_t end = std::max(begin + 1, move.end_ns - zero_ns);
-    for (std::int64_t at = begin; at < end;) {
-      const std::int64_t bin = at / bandwidth_bin_ns;
-      const std::int64_t to = std::min(end, (bin + 1) * bandwidth_bin_ns);
-      bins[bin] += static_cast<double>(move.bytes) * static_cast<double>(to - at) / static_cast<double>(end - begin);
-      at = to;
-    }
-  }
-  return bins;
 }
 
 }  // namespace
@@ -102,21 +85,42 @@ void TraceJson::counter(std::int64_t time_ns, std::string_view name, std::int64_
                   trace_text(name), value));
 }
 
-void TraceJson::bandwidth(TraceTrack track, std::span<const TraceMove> moves) {
-  const auto write = [&](std::int64_t bin, double bytes) {
-    put(fmt::format(R"({{"ph": "C", "pid": 1, "ts": {}, "name": "{}, MB/s", "args": {{"value": {:.1f}}}}})",
-                    time_of(zero_ns_ + bin * bandwidth_bin_ns), track_name(track),
-                    bytes * 1e3 / static_cast<double>(bandwidth_bin_ns)));
-  };
-  std::int64_t next = 0;
-  for (const auto& [bin, bytes] : bins_of(track, moves, zero_ns_)) {
-    if (bin > next) write(next, 0);
-    write(bin, bytes);
-    next = bin + 1;
+void TraceJson::move(TraceTrack track, std::int64_t begin_ns, std::int64_t end_ns, std::int64_t bytes) {
+  Bandwidth& now = bandwidths_[static_cast<std::size_t>(track)];
+  const std::int64_t begin = begin_ns - zero_ns_;
+  const std::int64_t end = std::max(begin + 1, end_ns - zero_ns_);
+  for (std::int64_t at = begin; at < end;) {
+    const std::int64_t bin = at / bandwidth_bin_ns;
+    const std::int64_t to = std::min(end, (bin + 1) * bandwidth_bin_ns);
+    if (bin != now.bin) end_bin(track);
+    now.bin = bin;
+    now.bytes += static_cast<double>(bytes) * static_cast<double>(to - at) / static_cast<double>(end - begin);
+    at = to;
   }
-  if (next > 0) write(next, 0);
 }
 
-void TraceJson::end() { out_("\n]}\n"); }
+// A bin without moves before this one is written as zero, once.
+void TraceJson::end_bin(TraceTrack track) {
+  Bandwidth& now = bandwidths_[static_cast<std::size_t>(track)];
+  if (now.bin < 0) return;
+  if (now.bin > now.next) put_bandwidth(track, now.next, 0);
+  put_bandwidth(track, now.bin, now.bytes);
+  now = {-1, 0, now.bin + 1};
+}
+
+void TraceJson::put_bandwidth(TraceTrack track, std::int64_t bin, double bytes) {
+  put(fmt::format(R"({{"ph": "C", "pid": 1, "ts": {}, "name": "{}, MB/s", "args": {{"value": {:.1f}}}}})",
+                  time_of(zero_ns_ + bin * bandwidth_bin_ns), track_name(track),
+                  bytes * 1e3 / static_cast<double>(bandwidth_bin_ns)));
+}
+
+void TraceJson::end() {
+  for (std::size_t t = 1; t <= trace_track_count; ++t) {
+    const auto track = static_cast<TraceTrack>(t);
+    end_bin(track);
+    if (const std::int64_t next = bandwidths_[t].next; next > 0) put_bandwidth(track, next, 0);
+  }
+  out_("\n]}\n");
+}
 
 }  // namespace spillway

@@ -4,16 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "telemetry/events.h"
 
 namespace spillway {
 
 enum class TraceTrack : std::uint8_t { step = 1, phase, compute, read, write, commit, up, down };
+inline constexpr std::size_t trace_track_count = 8;
 
 struct TraceSlice {
   TraceTrack track = TraceTrack::compute;
@@ -37,13 +36,6 @@ struct TraceFlow {
   std::int64_t to_ns = 0;
 };
 
-struct TraceMove {
-  TraceTrack track = TraceTrack::read;
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-  std::int64_t bytes = 0;
-};
-
 std::string trace_text(std::string_view text);  // with its quotes
 
 class TraceJson {
@@ -57,17 +49,28 @@ class TraceJson {
   void flow(const TraceFlow& flow);
   void memory(std::int64_t time_ns, EventMemory memory, const std::array<std::int64_t, memory_tag_count>& bytes);
   void counter(std::int64_t time_ns, std::string_view name, std::int64_t value);
-  // The bytes of the track's moves, spread over their time, by hundredths of a second.
-  void bandwidth(TraceTrack track, std::span<const TraceMove> moves);
+  // A move's bytes, spread over its time, for its track's bandwidth by hundredths of a second. The moves of a track
+  // come in the order of time.
+  void move(TraceTrack track, std::int64_t begin_ns, std::int64_t end_ns, std::int64_t bytes);
   void end();
 
  private:
+  // The hundredth of a second that a track's latest move reaches into, and where the next one is written.
+  struct Bandwidth {
+    std::int64_t bin = -1;
+    double bytes = 0;
+    std::int64_t next = 0;
+  };
+
   void put(const std::string& event);
+  void end_bin(TraceTrack track);
+  void put_bandwidth(TraceTrack track, std::int64_t bin, double bytes);
   std::string time_of(std::int64_t time_ns) const;
 
   const std::function<void(std::string_view text)>& out_;
   std::int64_t zero_ns_;
   std::int64_t flows_ = 0;
+  std::array<Bandwidth, trace_track_count + 1> bandwidths_;  // by track
   bool first_ = true;
 };
 

@@ -62,7 +62,7 @@ TEST(RefineOps, SetsEachClassToTheMeanOfItsOps) {
     const std::int64_t now = events.back().time_ns + 7'000'000;
     events.push_back({.time_ns = now, .step = step, .subject = 0, .kind = kind, .plan = 1});
   }
-  ASSERT_TRUE(refine_ops(program, plans, events, step, rates));
+  ASSERT_TRUE(refine_ops(program, plans, visit_events(events), step, rates));
   for (std::size_t c = 0; c < classes.classes.size(); ++c) {
     EXPECT_NEAR(op_estimate(classes.classes[c], rates).seconds, mean_of(classes, c), 1e-9);
     EXPECT_EQ(op_estimate(classes.classes[c], rates).source, RateSource::measured);
@@ -77,7 +77,7 @@ TEST(RefineOps, TakesOffWhatABusyDiskCosts) {
   events.insert(events.begin(), {.time_ns = 0, .kind = EventKind::move_submit});  // under way all the time
   MachineRates rates = assumed_rates();
   rates.compute_slowdown = 1.25;
-  ASSERT_TRUE(refine_ops(program, plans, events, step, rates));
+  ASSERT_TRUE(refine_ops(program, plans, visit_events(events), step, rates));
   for (std::size_t c = 0; c < classes.classes.size(); ++c) {
     EXPECT_NEAR(op_estimate(classes.classes[c], rates).seconds, mean_of(classes, c) / 1.25, 1e-9);
   }
@@ -89,7 +89,7 @@ TEST(RefineOps, ChangesNothingByHalfAStep) {
   std::vector<Event> events = events_of_ops(program.ops.size());
   events.pop_back();
   MachineRates rates = assumed_rates();
-  EXPECT_FALSE(refine_ops(program, plans, events, step, rates));
+  EXPECT_FALSE(refine_ops(program, plans, visit_events(events), step, rates));
   EXPECT_TRUE(rates.ops.empty());
 }
 

@@ -123,6 +123,30 @@ TEST(EventRecorder, EachSourceHasItsRing) {
   EXPECT_LE(events[0].time_ns, events[1].time_ns);
 }
 
+// More than is read of a ring at once, and twice.
+TEST(EventRecorder, IsVisitedByTime) {
+  constexpr std::int64_t count = 1000;
+  EventRecorder recorder(ring_capacities_for(count, 1));
+  for (std::int32_t i = 0; i < count; ++i) {
+    recorder.op_begin({1, 0, 1}, i, i);
+    if (i % 3 == 0) recorder.move_submit({1, 0, 1}, i, EventLane::read, i, 4096, 0, 0);
+  }
+  const VisitEvents visit = visit_events(recorder);
+  for (const int time : {1, 2}) {
+    SCOPED_TRACE(time);
+    std::int64_t last = 0;
+    std::array<std::int32_t, 2> seen{};  // ops, moves
+    visit([&](const Event& event) {
+      EXPECT_GE(event.time_ns, last);
+      last = event.time_ns;
+      const bool is_move = event.kind == EventKind::move_submit;
+      EXPECT_EQ(event.instr, seen[is_move ? 1 : 0]++ * (is_move ? 3 : 1));
+    });
+    EXPECT_EQ(seen[0], count);
+    EXPECT_EQ(seen[1], 334);
+  }
+}
+
 TEST(EventReader, EverySinkGetsEveryEventOnce) {
   struct Counting : EventSink {
     void take(std::span<const Event> events, std::uint64_t lost) override {
