@@ -69,6 +69,16 @@ std::int64_t export_bytes_for(const State& state, std::int64_t page_bytes) {
   return 2 * page_bytes + 6 * mib + committed / (4 * mib) * 256;
 }
 
+// What is known of each slot: its state, and its place in the lists of the commits.
+std::int64_t slot_tables_bytes_for(const Layout& layout, std::int64_t retained_commits) {
+  constexpr std::int64_t bytes_per_slot = 40;
+  std::int64_t pages = 0;
+  for (std::size_t b = 0; b < layout.bundles.size(); ++b) {
+    if (layout.bundles[b].committed) pages += layout.pages_of(static_cast<BundleId>(b));
+  }
+  return pages * (retained_commits + 2) * bytes_per_slot;
+}
+
 // Counted wherever steps may commit, so that the smallest budget does not depend on how they do.
 std::int64_t second_plan_bytes_for(const Program& program) { return std::ssize(program.ops) * bytes_per_op; }
 
@@ -170,6 +180,8 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   for (std::size_t p = 0; p < planned.programs.size() && choices.commits != Commits::none; ++p) {
     if (links.may_commit(p)) machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
   }
+  if (choices.commits != Commits::none)
+    machine.fixed_bytes += slot_tables_bytes_for(planned.layout, choices.retained_commits);
   for (std::size_t p = 0; p < planned.programs.size() && choices.device_bytes > 0; ++p) {  // plans have copies too
     machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
   }

@@ -27,6 +27,7 @@ struct RunChoices {
   Policy policy = Policy::automatic;
   std::vector<PieceId> pinned = {};  // their bundles, see PlanRequest
   Commits commits = Commits::none;
+  std::int64_t retained_commits = 0;              // beside the one that is being made
   std::int64_t reserved_bytes = 0;                // of the budget, for what goes on beside the Programs
   bool exports = false;                           // model folders are written while steps go on
   std::int64_t device_bytes = 0;                  // of a device's pages; 0: there is none

@@ -61,6 +61,9 @@ Cut cut_of(const TrainOptions& options) {
 // A manifest being made, by piece.
 std::int64_t commit_bytes(const State& state) { return std::ssize(state.pieces()) * 256; }
 
+// The threads that serve metrics, and a page being served: 1.2 MiB.
+constexpr std::int64_t endpoint_bytes = 2 * mib;
+
 }  // namespace
 
 TrainingSetup::TrainingSetup(const TrainOptions& given)
@@ -80,7 +83,9 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   if (given.save_steps >= 0) {
     choices.commits = Commits::some;
     choices.reserved_bytes += commit_bytes(model.state());
+    choices.retained_commits = given.save_total_limit;
   }
+  if (!given.metrics_address.empty()) choices.reserved_bytes += endpoint_bytes;
   choices.exports = given.export_steps > 0;
   if (!given.eval_data.empty()) {
     StepShape one = shape;
@@ -265,6 +270,9 @@ bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
 }
 
 void TrainingSetup::plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
+  // Not beside the new: holes that freed plans leave between what stays would be resident for the whole run.
+  planned = PlannedPrograms();
+  steps = StepPrograms();
   steps = record_steps(model, shape, ways, speculated, deferred_weights());
   plan_steps();
 }

@@ -398,6 +398,61 @@ TEST_P(FaultMemoryOfBench, AStepOfASmallModelStaysWithinItsSmallestBudget) {
   step_stays_within_its_smallest(256);
 }
 
+// So deep that what is known of each op weighs more than pages.
+class FaultMemoryOfADeepModel : public FaultMemoryOfBench {
+ protected:
+  void SetUp() override {
+    FaultMemoryOfBench::SetUp();
+    if (IsSkipped()) return;
+    make_model({"--arch", "llama", "--hidden-size", "64", "--intermediate-size", "128", "--num-hidden-layers", "48",
+                "--num-attention-heads", "2", "--num-key-value-heads", "2"});
+  }
+
+  std::vector<std::string> steps(std::vector<std::string> more) const {
+    std::vector<std::string> words = step_of(8);
+    words.insert(words.end(), {"--threads", "1"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  void run_stays_within(std::int64_t budget, const std::vector<std::string>& more) {
+    SCOPED_TRACE(format_bytes(budget) + " " + testing::PrintToString(more));
+    const Ended ended = run(arguments("train", budget, more));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    ASSERT_LT(peak_rss_bytes(), budget) << "the test itself must be small for the kernel's figure to be the child's";
+    EXPECT_LE(ended.peak_rss_bytes, budget) << ended.peak_rss_bytes / kib << " KiB of " << budget / kib;
+  }
+};
+
+TEST_P(FaultMemoryOfADeepModel, WhateverIsChosenFromManyPlans) {
+  const Ended planned = run(arguments("plan", 0, steps({})));
+  const std::int64_t smallest = nlohmann::json::parse(planned.out)["min_memory_bytes"];
+  for (const std::int64_t more : {0, 10, 21}) run_stays_within(smallest + more * mib, steps({"--save-steps", "-1"}));
+  run_stays_within(smallest + 10 * mib, steps({"--save-steps", "1"}));
+  run_stays_within(smallest + 10 * mib, steps({"--metrics-address", "127.0.0.1:0"}));
+}
+
+TEST_P(FaultMemoryOfADeepModel, ManyCommitsOfSmallPages) {
+  const std::vector<std::string> words = steps({"--save-steps", "1", "--save-total-limit", "64", "--page-size", "16384",
+                                                "--max-steps", "70", "--clip-mode", "after"});
+  const Ended planned = run(arguments("plan", 0, words));
+  run_stays_within(nlohmann::json::parse(planned.out)["min_memory_bytes"], words);
+}
+
+TEST_P(FaultMemoryOfADeepModel, ATraceOfManySteps) {
+  for (const std::string traced : {"5", "40"}) {
+    const std::vector<std::string> words =
+        steps({"--save-steps", "-1", "--clip-mode", "after", "--max-steps", traced, "--trace",
+               (scratch_ / "trace.json").string(), "--trace-steps", traced});
+    const Ended planned = run(arguments("plan", 0, words));
+    run_stays_within(nlohmann::json::parse(planned.out)["min_memory_bytes"], words);
+    EXPECT_GT(std::filesystem::file_size(scratch_ / "trace.json"), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, FaultMemoryOfADeepModel, testing::Values("f32"),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, FaultMemoryOfBench, testing::Values("bf16"),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
