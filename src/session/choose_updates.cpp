@@ -54,28 +54,53 @@ double TrainingSetup::estimated_device_updates() const {
   return balanced_device_share(rates, choices.link, update_bytes(choices.dtype, options.moments == "8bit"));
 }
 
-// As choose_work: a share above max_disk_writes_per_day comes after all under it, by what it writes a step.
+// As choose_work: what is above max_disk_writes_per_day comes after all under it, by what it writes a step.
+double TrainingSetup::cost_of(const WorkScore& of) const {
+  if (!of.fits) return std::numeric_limits<double>::infinity();
+  return of.writes_at_most(options.max_disk_writes_per_day) ? of.seconds : more_than_any_step + of.writes_per_step();
+}
+
+// The steps were chosen for the split that was estimated. What they wait for is another thing with another split, so
+// all of a step is chosen anew for the one that is taken; and where nothing is known of how fast either side updates,
+// for all updates on the device before.
 void TrainingSetup::choose_updates() {
   if (!planned.has_device() || !planned.fits() || forced_device_updates(options)) return;
+  if (choices.update.host_parameters_per_second == 0) try_device_share(1);
+  choose_share();
+  try_device_share(choices.device_updates);
+}
+
+// Chooses the steps for this share of the updates, and stays with them where that is faster than what is planned.
+void TrainingSetup::try_device_share(double share) {
+  const double share_before = choices.device_updates;
+  const WorkChosen work_before = work;
+  const ClipCosts clip_costs_before = clip_costs;
+  const std::vector<UpdateWay> ways_before = ways_;
+  const double cost_before = cost_of(score());
+  choices.device_updates = share;
+  clip_costs = ClipCosts();
+  choose_steps(work.choice);
+  if (cost_of(score()) < cost_before) return;
+  choices.device_updates = share_before;
+  work = work_before;
+  clip_costs = clip_costs_before;
+  plan_work(work.choice, ways_before);
+}
+
+void TrainingSetup::choose_share() {
   const auto groups = std::ssize(update_groups(*planned.programs.front(), planned.layout, 0));
   const std::int64_t most_ops = planned_ops_ + most_ops_for_updates;
   std::map<double, double> known;
-  const auto may = [&](const WorkScore& of) { return of.writes_at_most(options.max_disk_writes_per_day); };
   const auto cost = [&](double share) {
     if (const auto found = known.find(share); found != known.end()) return found->second;
     if (planned_ops_ > most_ops) return std::numeric_limits<double>::infinity();
     choices.device_updates = share;
     plan_steps();
-    const WorkScore now = score();
-    if (!now.fits) return known[share] = std::numeric_limits<double>::infinity();
-    return known[share] = may(now) ? now.seconds : more_than_any_step + now.writes_per_step();
+    return known[share] = cost_of(score());
   };
   const double finest = 1 / static_cast<double>(std::max<std::ptrdiff_t>(groups, 1));
-  choices.device_updates = choose_device_share(estimated_device_updates(), finest, cost);
+  choices.device_updates = choose_device_share(choices.device_updates, finest, cost);
   plan_steps();
-  // What was tried is compared at the share that was estimated, unless the limit says otherwise.
-  const WorkScore now = score();
-  if (may(now) != may(work.score)) work.score = now;
 }
 
 void TrainingSetup::say_where_updates_run() {

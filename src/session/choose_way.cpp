@@ -59,14 +59,7 @@ std::optional<WorkChosen> TrainingSetup::plan_best_of(const std::vector<UpdateWa
   limits.recompute = work.choice.recompute;
   limits.before = work.choice;
   limits.most_ops = std::max<std::int64_t>(0, most_ops_for_work - planned_ops_);
-  WorkChosen chosen = choose_work(limits, [&](const WorkChoice& choice) {
-    const std::int64_t planned_before = planned_ops_;
-    const bool possible = plan_work(choice, ways);
-    WorkScore score_of_ways = score();
-    score_of_ways.fits = score_of_ways.fits && possible;
-    score_of_ways.ops = planned_ops_ - planned_before;
-    return score_of_ways;
-  });
+  WorkChosen chosen = choose_work(limits, [&](const WorkChoice& choice) { return score_of(choice, ways); });
   if (!chosen.score.fits) return std::nullopt;
   if (!(chosen.choice == chosen.tried.back().choice)) plan_work(chosen.choice, ways);
   return chosen;

@@ -81,7 +81,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
   for (std::string& sentence : idle_requests(given)) notes.push_back(std::move(sentence));
   if (given.save_steps >= 0) {
-    choices.commits = Commits::some;
+    choices.commits = given.save_steps == 1 ? Commits::all : Commits::some;
     choices.reserved_bytes += commit_bytes(model.state());
     choices.retained_commits = given.save_total_limit;
   }
@@ -93,32 +93,38 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     evaluation = record_evaluation(model, one);
   }
   if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
-  std::int64_t min_memory_bytes = 0;
-  std::int64_t in_memory_bytes = 0;
-  std::int64_t min_device_bytes = 0;
-  work = choose_work(work_limits(), [&](const WorkChoice& choice) {
-    const std::int64_t planned_before = planned_ops_;
-    plan_work(choice, first_ways(choice));
-    if (in_memory_bytes == 0) {  // what needs least, and what moves nothing and recomputes nothing
-      min_memory_bytes = planned.min_memory_bytes;
-      min_device_bytes = planned.min_device_bytes;
-      in_memory_bytes = planned.in_memory_bytes;
-    }
-    WorkScore score_of_choice = score();
-    score_of_choice.ops = planned_ops_ - planned_before;
-    return score_of_choice;
-  });
-  if (!(work.choice == work.tried.back().choice)) plan_work(work.choice, first_ways(work.choice));
-  choose_way();
+  choose_steps();
   choose_updates();
   plan_commits();
-  planned.min_memory_bytes = min_memory_bytes;
-  planned.in_memory_bytes = in_memory_bytes;
-  planned.min_device_bytes = min_device_bytes;
+  work.score = score();
+  planned.min_memory_bytes = needs_.min_memory_bytes;
+  planned.in_memory_bytes = needs_.in_memory_bytes;
+  planned.min_device_bytes = needs_.min_device_bytes;
   if (std::string note = note_on_work(); !note.empty()) notes.push_back(std::move(note));
   if (guessed_the_disk())
     notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
   say_where_updates_run();
+}
+
+// `before` is tried first.
+void TrainingSetup::choose_steps(const std::optional<WorkChoice>& before) {
+  planned_ops_ = 0;
+  WorkLimits limits = work_limits();
+  limits.before = before;
+  work = choose_work(limits, [&](const WorkChoice& choice) { return score_of(choice, first_ways(choice)); });
+  if (!(work.choice == work.tried.back().choice)) plan_work(work.choice, first_ways(work.choice));
+  choose_way();
+}
+
+WorkScore TrainingSetup::score_of(const WorkChoice& choice, const std::vector<UpdateWay>& ways) {
+  const std::int64_t planned_before = planned_ops_;
+  const bool possible = plan_work(choice, ways);
+  if (needs_.in_memory_bytes == 0)
+    needs_ = {planned.min_memory_bytes, planned.in_memory_bytes, planned.min_device_bytes};
+  WorkScore of_choice = score();
+  of_choice.fits = of_choice.fits && possible;
+  of_choice.ops = planned_ops_ - planned_before;
+  return of_choice;
 }
 
 WorkLimits TrainingSetup::work_limits() const {
@@ -213,7 +219,7 @@ double TrainingSetup::commit_bytes_per_second(double step_seconds, const DiskRat
 
 // Where all steps commit one plan does both; the boundary is then its own.
 void TrainingSetup::plan_commits() {
-  if (choices.commits == Commits::none || !planned.fits()) return;
+  if (choices.commits != Commits::some || !planned.fits()) return;
   if (pace().every_step()) {
     choices.commits = Commits::all;
     return plan_steps();
@@ -249,6 +255,7 @@ Model TrainingSetup::fresh_model() const {
 
 // False when the budget is too small, or when a speculative step would have nothing to update early.
 bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
+  ways_ = ways;
   if (model.keeps_gradients()) {  // and with what was planned then, they are not of this run
     model = fresh_model();
     kernels = fresh_kernels();
@@ -270,8 +277,7 @@ bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
 }
 
 void TrainingSetup::plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
-  // Not beside the new: holes that freed plans leave between what stays would be resident for the whole run.
-  planned = PlannedPrograms();
+  planned = PlannedPrograms();  // as in plan_steps
   steps = StepPrograms();
   steps = record_steps(model, shape, ways, speculated, deferred_weights());
   plan_steps();
@@ -288,7 +294,9 @@ PlanLinks TrainingSetup::links() const {
   return links;
 }
 
+// What was planned goes first: holes that it would leave between what stays are resident for the whole run.
 void TrainingSetup::plan_steps() {
+  planned = PlannedPrograms();
   std::vector<const Program*> programs = steps.programs();
   if (evaluation) programs.push_back(&evaluation->program);
   const bool of_device = choices.accelerator && options.page_size_bytes == 0;

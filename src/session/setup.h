@@ -66,6 +66,7 @@ class TrainingSetup {
   void open_cuda();
   void choose_direct();
   WorkLimits work_limits() const;
+  WorkScore score_of(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   bool plan_work(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
   std::vector<PieceId> pieces_to_pin(double share) const;
@@ -87,11 +88,22 @@ class TrainingSetup {
   double host_update_rate() const;
   double update_memory_bytes() const;  // of a parameter, read and written by its update
   double estimated_device_updates() const;
+  void choose_steps(const std::optional<WorkChoice>& before = {});
   void choose_updates();
+  void try_device_share(double share);
+  void choose_share();
+  double cost_of(const WorkScore& of) const;
   void say_where_updates_run();
 
+  std::vector<UpdateWay> ways_;       // that are planned
   std::int32_t deferred_layers_ = 0;  // 0: a deferred step defers all
-  std::int64_t planned_ops_ = 0;      // of all Programs planned while choosing
+  std::int64_t planned_ops_ = 0;      // of all Programs planned while the steps are chosen
+  // What needs least, and what moves nothing and recomputes nothing: of the first that is planned.
+  struct Needs {
+    std::int64_t min_memory_bytes = 0;
+    std::int64_t in_memory_bytes = 0;
+    std::int64_t min_device_bytes = 0;
+  } needs_;
 };
 
 }  // namespace spillway

@@ -1,0 +1,98 @@
+// What a run is left to choose is not slower, in virtual time, than what could be asked for instead.
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "plan/plan.h"
+#include "same_bits.h"
+
+namespace spillway {
+namespace {
+
+// More than the search may miss: not all that can be asked for is tried.
+constexpr double slower = 1.05;
+
+class Chosen : public SameBits, public testing::Test {
+ protected:
+  void SetUp() override {
+    use(nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 257,
+      "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})"));
+    const TrainOptions usual;
+    options_.dtype = "bf16";
+    options_.max_seq_len = 128;
+    options_.per_device_train_batch_size = usual.per_device_train_batch_size;
+    options_.gradient_accumulation_steps = usual.gradient_accumulation_steps;
+    options_.piece_elements = usual.piece_elements;
+    options_.tile_elements = usual.tile_elements;
+    options_.page_size_bytes = usual.page_size_bytes;
+    options_.eval_data.clear();
+    options_.eval_steps = 0;
+    options_.order = "auto";
+    options_.recompute = "auto";
+    options_.policy = "auto";
+    options_.clip_mode = "auto";
+    options_.deferred_layers = usual.deferred_layers;
+  }
+
+  void with_disk(double read, double write, double mixed) {
+    options_.machine = scratch_
+                           .file("machine.json", fmt::format(R"({{"threads": 2, "memory_bytes": "16GiB", "disks": [{{
+      "read_bytes_per_second": {}, "write_bytes_per_second": {}, "mixed_bytes_per_second": {}}}]}})",
+                                                             read, write, mixed))
+                           .string();
+  }
+
+  static double seconds_of(const TrainOptions& options) { return run_plan(options, true).prediction->step_seconds; }
+
+  void expect_no_policy_is_faster() {
+    const double chosen = seconds_of(options_);
+    for (const Policy policy : all_policies) {
+      TrainOptions asked = options_;
+      asked.policy = name_of(policy);
+      EXPECT_LE(chosen, slower * seconds_of(asked)) << name_of(policy);
+    }
+  }
+};
+
+TEST_F(Chosen, WithADeviceNoPolicyAndNoSideOfUpdatesIsFaster) {
+  options_.device = "virtual";
+  for (const auto& [host, device, read] : {std::tuple{64 * mib, 30 * mib, 1e8}, {40 * mib, 30 * mib, 2e9}}) {
+    SCOPED_TRACE(fmt::format("{} and {}, a disk of {} bytes a second", format_bytes(host), format_bytes(device), read));
+    options_.memory_bytes = host;
+    options_.device_memory_bytes = device;
+    with_disk(read, read * 0.7, read * 0.8);
+    expect_no_policy_is_faster();
+    const double chosen = seconds_of(options_);
+    for (const std::string side : {"cpu", "device"}) {
+      TrainOptions asked = options_;
+      asked.update_on = side;
+      EXPECT_LE(chosen, slower * seconds_of(asked)) << "updates on " << side;
+    }
+  }
+}
+
+TEST_F(Chosen, WhereEachStepCommitsNoPolicyIsFaster) {
+  options_.save_steps = 1;
+  for (const std::int64_t host : {60 * mib, 80 * mib}) {
+    SCOPED_TRACE(format_bytes(host));
+    options_.memory_bytes = host;
+    with_disk(4e8, 3e8, 3e8);
+    expect_no_policy_is_faster();
+  }
+}
+
+// A limit which what is chosen obeys changes nothing.
+TEST_F(Chosen, WhereEachStepCommitsALimitOnWritesIsThatOfThePlan) {
+  options_.save_steps = 1;
+  options_.memory_bytes = 80 * mib;
+  with_disk(1e8, 5e7, 6e7);
+  const PlanReport unlimited = run_plan(options_, true);
+  const double seconds = unlimited.prediction->step_seconds;
+  const double a_day = static_cast<double>(unlimited.disk_write_bytes_per_step) * 86400 / seconds;
+  options_.max_disk_writes_per_day = static_cast<std::int64_t>(1.05 * a_day);
+  EXPECT_DOUBLE_EQ(seconds_of(options_), seconds);
+}
+
+}  // namespace
+}  // namespace spillway
