@@ -46,6 +46,10 @@ std::string Verifier::run() {
     finished[lane] = done[i];
   }
   if (next_op != static_cast<std::int32_t>(program_.ops.size())) return "not every op runs";
+  for (std::size_t lane = 0; lane < lane_count; ++lane) {
+    if (position[lane] == std::ssize(plan_.lanes[lane])) continue;
+    return fmt::format("lane {} goes on after its last instruction", name_of(static_cast<LaneId>(lane)));
+  }
   if (!leave()) return error_;
   return {};
 }
@@ -139,13 +143,17 @@ LaneId Verifier::lane_of(Instr::Kind kind) {
   return LaneId::compute;
 }
 
-// It stands in its lane and names stays of the memories that it goes between.
+// It stands in its lane, and names the stays that it begins and stays of the memories that it goes between.
 bool Verifier::check_form(const Instr& instr, const std::string& who) {
   const bool on_host = instr.kind == Instr::Kind::run && instr.lane == LaneId::update;
   if (on_host && (plan_.device_pages == 0 || !program_.ops[index_of(instr.op)].spec->anywhere)) {
     return fail("{} runs op {} on another processor", who, index_of(instr.op));
   }
   if (!on_host && instr.lane != lane_of(instr.kind)) return fail("{} stands in the wrong lane", who);
+  for (const StayId id : instr.begins) {
+    if (std::find(instr.stays.begin(), instr.stays.end(), id) != instr.stays.end()) continue;
+    return fail("{} begins stay {} and does not touch it", who, index_of(id));
+  }
   const auto lies_in = [&](StayId id, MemoryId memory) { return plan_.stays[index_of(id)].memory == memory; };
   if (is_copy(instr.kind)) {
     const bool fits = instr.stays.size() == 2 && lies_in(instr.stays[0], MemoryId::device) &&

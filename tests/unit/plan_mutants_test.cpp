@@ -52,7 +52,7 @@ class Mutator {
   // A plan with one thing changed at random, or nothing when the plan has no such thing.
   std::optional<Plan> mutate(std::string& name) {
     using Mutation = std::pair<const char*, void (Mutator::*)()>;
-    static constexpr std::array<Mutation, 15> mutations = {{
+    static constexpr std::array<Mutation, 17> mutations = {{
         {"a wait dropped", &Mutator::drop_wait},
         {"pages exchanged", &Mutator::swap_pages},
         {"a page of another stay", &Mutator::steal_page},
@@ -68,6 +68,8 @@ class Mutator {
         {"a wait turned round", &Mutator::turn_wait},
         {"a first not marked", &Mutator::forget_first},
         {"a dirty bundle called clean", &Mutator::call_clean},
+        {"a stay begun and not named", &Mutator::begin_unnamed},
+        {"an instruction twice in its lane", &Mutator::repeat_instr},
     }};
     const Mutation& mutation = mutations[random_() % mutations.size()];
     name = mutation.first;
@@ -182,6 +184,18 @@ class Mutator {
     *at = false;
     changed_ = true;
   }
+  void begin_unnamed() {
+    const auto stay = static_cast<StayId>(plan_.stays.size());
+    plan_.stays.push_back(any_of(plan_.stays));
+    any_of(plan_.instrs).begins.push_back(stay);
+    changed_ = true;
+  }
+  void repeat_instr() {
+    auto& lane = plan_.lanes[random_() % lane_count];
+    if (lane.empty()) return;
+    lane.push_back(any_of(lane));
+    changed_ = true;
+  }
   void turn_wait() {
     Instr* instr = any_instr([](const Instr& i) { return !i.after.empty(); });
     if (instr == nullptr) return;
@@ -207,7 +221,7 @@ TEST(PlanMutants, RefusesEveryMutantThatAnInterleavingShowsToBeWrong) {
   for (std::uint64_t seed = first_seed + 1000; seed < first_seed + 1000 + cases(8); ++seed) {
     std::uint64_t mutant = seed * 1000;
     for_each_plan_of_any_memory(seed, [&](const Planned& planned) {
-      for (int i = 0; i < 15 && !testing::Test::HasFailure(); ++i) {
+      for (int i = 0; i < 17 && !testing::Test::HasFailure(); ++i) {
         std::string name;
         const std::optional<Plan> plan = Mutator(planned, ++mutant).mutate(name);
         if (!plan) continue;
@@ -220,10 +234,11 @@ TEST(PlanMutants, RefusesEveryMutantThatAnInterleavingShowsToBeWrong) {
     });
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_EQ(tallies.size(), 15U);
+  EXPECT_EQ(tallies.size(), 17U);
   for (const auto& [name, tally] : tallies) EXPECT_GT(tally.refused, 0) << name;
   for (const char* always : {"a page twice in a stay", "a page beyond the budget", "a move dropped", "a stay not named",
-                             "a stay not begun", "a bundle missing at the entry", "a wait turned round"}) {
+                             "a stay not begun", "a bundle missing at the entry", "a wait turned round",
+                             "a stay begun and not named", "an instruction twice in its lane"}) {
     EXPECT_EQ(tallies[always].refused, tallies[always].made) << always;
   }
 }
