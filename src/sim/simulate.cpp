@@ -14,6 +14,8 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t compute = static_cast<std::size_t>(LaneId::compute);
+constexpr std::size_t read = static_cast<std::size_t>(LaneId::read);
+constexpr std::size_t write = static_cast<std::size_t>(LaneId::write);
 constexpr std::size_t up = static_cast<std::size_t>(LaneId::up);
 constexpr std::size_t down = static_cast<std::size_t>(LaneId::down);
 constexpr std::size_t update = static_cast<std::size_t>(LaneId::update);
@@ -23,7 +25,7 @@ constexpr double settled = 1e-3;
 
 std::size_t most_in_flight(std::size_t lane) {
   if (lane == compute || lane >= up) return 1;
-  return lane == static_cast<std::size_t>(LaneId::read) ? 16 : static_cast<std::size_t>(max_writes_in_flight);
+  return lane == read ? 16 : static_cast<std::size_t>(max_writes_in_flight);
 }
 
 // An instruction that was started: first what overlaps with others, then its turn in the lane.
@@ -216,28 +218,40 @@ class Simulation {
 
   bool serves(std::size_t lane) const { return !active_[lane].empty() && active_[lane].front().ready <= now_; }
 
-  // A direct move goes over the disk and over the link, whichever is the slower.
+  // A direct move goes over the disk and over the link, whichever is the slower; of the link it has half while a copy
+  // goes in its direction.
   double most_of_link(std::size_t lane) const {
     const Active& active = active_[lane].front();
     if (!is_direct(*runs_[active.run].planned.plan, instr_of(active))) return for_ever;
     const LinkRate& link = rates_of(active).link;
-    return lane == static_cast<std::size_t>(LaneId::read) ? link.up_bytes_per_second : link.down_bytes_per_second;
+    if (lane == read) return link.up_bytes_per_second / (serves(up) ? 2 : 1);
+    return link.down_bytes_per_second / (serves(down) ? 2 : 1);
+  }
+
+  double disk_rate(std::size_t lane) const {
+    const StepRates& rates = rates_of(active_[lane].front());
+    const double slowdown = serves(compute) || serves(update) ? rates.disk_slowdown : 1;
+    const double alone = lane == read ? rates.read_bytes_per_second : rates.write_bytes_per_second;
+    const bool both = serves(read) && serves(write);
+    return std::min((both ? rates.mixed_bytes_per_second / 2 : alone) / slowdown, most_of_link(lane));
+  }
+
+  // What a direct move in its direction leaves of the link.
+  double copy_rate(std::size_t lane) const {
+    const LinkRate& link = rates_of(active_[lane].front()).link;
+    const std::size_t beside = lane == up ? read : write;
+    const bool shares = serves(beside) && most_of_link(beside) < for_ever;
+    return (lane == up ? link.up_bytes_per_second : link.down_bytes_per_second) - (shares ? disk_rate(beside) : 0);
   }
 
   double rate(std::size_t lane) const {
     const StepRates& rates = rates_of(active_[lane].front());
-    const bool reads = serves(1);
-    const bool writes = serves(2);
     if (runs_ops(static_cast<LaneId>(lane))) {
       const bool shares = rates.shares_processor && serves(compute) && serves(update);
-      return (shares ? 0.5 : 1) / (reads || writes ? rates.compute_slowdown : 1);
+      return (shares ? 0.5 : 1) / (serves(read) || serves(write) ? rates.compute_slowdown : 1);
     }
     if (!rates.move_seconds.empty()) return 1;
-    if (lane == up) return rates.link.up_bytes_per_second;
-    if (lane == down) return rates.link.down_bytes_per_second;
-    const double slowdown = serves(compute) || serves(update) ? rates.disk_slowdown : 1;
-    const double alone = reads ? rates.read_bytes_per_second : rates.write_bytes_per_second;
-    return std::min((reads && writes ? rates.mixed_bytes_per_second / 2 : alone) / slowdown, most_of_link(lane));
+    return lane == up || lane == down ? copy_rate(lane) : disk_rate(lane);
   }
 
   // To the next end of an instruction or of what precedes one. False when nothing is under way and nothing can start.

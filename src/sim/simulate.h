@@ -4,9 +4,10 @@
 // when what it waits for is done and its lane has room; it costs its pages' attaching and the time of a request, which
 // overlap with other moves, and then its bytes, in the order of its lane. The lanes of both directions share the disk.
 // Copies to and from a device go one after the other in each direction, both at once. A direct move between disk and
-// device is one of the disk's, and no faster than the link. Ops of the update lane run beside
-// those of the compute lane. A lane that had to wait goes on a little later than what it waited for. Plans follow each
-// other as in the executor: the moves of the next one are known when the ops of the last one are done.
+// device is one of the disk's, and no faster than the link, of which it has half at most while a copy goes in its
+// direction; the copy has the rest. Ops of the update lane run beside those of the compute lane. A lane that had to
+// wait goes on a little later than what it waited for. Plans follow each other as in the executor: the moves of the
+// next one are known when the ops of the last one are done.
 #pragma once
 
 #include <algorithm>
