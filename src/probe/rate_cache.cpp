@@ -38,11 +38,15 @@ class Lock {
 
 bool same_disk(const DiskRate& a, const DiskRate& b) { return a.device == b.device && a.block_bytes == b.block_bytes; }
 
-// `first` with what only `second` has.
+// `first` with what only `second` has. Slowdowns are measured with the first disk, and come with it.
 MachineRates joined(MachineRates first, const MachineRates& second) {
   for (const OpRate& op : second.ops) {
     const auto known = [&](const OpRate& other) { return other.threads == op.threads && other.what.same_as(op.what); };
     if (std::none_of(first.ops.begin(), first.ops.end(), known)) first.ops.push_back(op);
+  }
+  if (first.disks.empty()) {
+    first.compute_slowdown = second.compute_slowdown;
+    first.disk_slowdown = second.disk_slowdown;
   }
   for (const DiskRate& disk : second.disks) {
     const auto known = [&](const DiskRate& other) { return same_disk(other, disk); };

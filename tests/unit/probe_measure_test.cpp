@@ -117,6 +117,22 @@ TEST(RateCache, KeepsWhatItHasUnlessToldToReplaceIt) {
   EXPECT_EQ(load_rates(folder.path(), rates.identity, 2)->find(op("a", 0).what)->seconds, 5);
 }
 
+TEST(RateCache, TheFirstDiskThatIsKnownBringsItsSlowdowns) {
+  const ScratchFolder folder;
+  MachineRates rates = nothing_known();
+  rates.disks.clear();
+  rates.disk_slowdown = 1;
+  share_rates(folder.path(), rates, false);
+  rates.disks = assumed_rates().disks;
+  rates.compute_slowdown = 1.5;
+  rates.disk_slowdown = 1.25;
+  share_rates(folder.path(), rates, false);
+  rates.compute_slowdown = rates.disk_slowdown = 3;
+  const MachineRates all = share_rates(folder.path(), rates, false);
+  EXPECT_EQ(all.compute_slowdown, 1.5) << "what was measured first counts";
+  EXPECT_EQ(all.disk_slowdown, 1.25);
+}
+
 TEST(RateCache, NoticesAnotherMachineAndOtherThreads) {
   const ScratchFolder folder;
   const MachineRates rates = nothing_known();
