@@ -5,6 +5,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "base/error.h"
 #include "device/memory_info.h"
 #include "ops/dispatch.h"
@@ -35,6 +37,17 @@ std::string describe_build() {
   return fmt::format("{}-{}", file.st_size, file.st_mtim.tv_sec);
 }
 
+// "254:0": of a partition, its whole disk, where the system says which that is.
+std::string disk_below(dev_t device, const std::filesystem::path& root) {
+  const std::string number = fmt::format("{}:{}", major(device), minor(device));
+  std::error_code error;
+  const std::filesystem::path known = std::filesystem::canonical(root / "sys/dev/block" / number, error);
+  if (error || !std::filesystem::exists(known / "partition", error)) return number;
+  std::string whole;
+  std::ifstream(known.parent_path() / "dev") >> whole;
+  return whole.empty() ? number : whole;
+}
+
 }  // namespace
 
 MachineIdentity identify_machine() {
@@ -50,11 +63,11 @@ MachineIdentity identify_machine() {
   return identity;
 }
 
-std::string device_of(const std::filesystem::path& directory) {
+std::string device_of(const std::filesystem::path& directory, const std::filesystem::path& root) {
   struct stat info {};
   struct statfs system {};
   if (stat(directory.c_str(), &info) != 0 || statfs(directory.c_str(), &system) != 0) return "";
-  return fmt::format("{} on {}:{}", name_of_file_system(system.f_type), major(info.st_dev), minor(info.st_dev));
+  return fmt::format("{} on {}", name_of_file_system(system.f_type), disk_below(info.st_dev, root));
 }
 
 }  // namespace spillway

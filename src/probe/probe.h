@@ -20,8 +20,9 @@ struct ProbeLimits {
 // This machine and this build.
 MachineIdentity identify_machine();
 
-// "ext4 on 254:1": file system and device of a directory.
-std::string device_of(const std::filesystem::path& directory);
+// "ext4 on 254:0": file system of a directory, and the disk below it, whichever partition that is. `root` has the
+// system's own directories.
+std::string device_of(const std::filesystem::path& directory, const std::filesystem::path& root = "/");
 
 // Times each class of op of the Program that `rates` does not know, those that weigh most in a step first, on
 // `rates.threads` threads, with operands that are not in the caches, in memory like that of pages of `page_bytes`:

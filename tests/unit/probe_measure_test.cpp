@@ -82,6 +82,24 @@ TEST(MeasureDisk, GivesRatesOfTheDeviceAndLeavesNothingBehind) {
   EXPECT_GE(rates.disk_slowdown, 1);
 }
 
+// In a tree as the kernel shows it: a disk, and a partition of it that the folder lies on.
+TEST(MeasureDisk, KnowsAPartitionByItsDisk) {
+  const ScratchFolder folder;
+  const std::string own = device_of(folder.path(), "/nowhere");
+  const std::size_t number = own.rfind(' ') + 1;
+  const ScratchFolder root;
+  std::filesystem::create_directories(root / "devices/sda/sda1");
+  std::filesystem::create_directories(root / "sys/dev/block");
+  std::filesystem::create_directory_symlink(root / "devices/sda/sda1", root / ("sys/dev/block/" + own.substr(number)));
+  root.file("devices/sda/dev", "4095:16\n");
+  root.file("devices/sda/sda1/dev", "4095:17\n");
+  EXPECT_EQ(device_of(folder.path(), root.path()), own) << "a disk of its own";
+  root.file("devices/sda/sda1/partition", "1\n");
+  EXPECT_EQ(device_of(folder.path(), root.path()), own.substr(0, number) + "4095:16");
+  std::filesystem::remove(root / "devices/sda/dev");
+  EXPECT_EQ(device_of(folder.path(), root.path()), own) << "its disk is not said";
+}
+
 TEST(MeasureProcessor, FillsInEveryRate) {
   MachineRates rates = nothing_known();
   rates.attach_seconds = 0;
