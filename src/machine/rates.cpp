@@ -15,11 +15,19 @@ std::uint64_t hash_of(std::string_view text, std::uint64_t hash) {  // FNV-1a
   return (hash ^ 0xffU) * 0x100000001b3U;
 }
 
-// How many of the directories lie on the device of this one; a device without a name stands alone.
+// What two file systems of one disk have in common.
+std::string_view disk_of(std::string_view device) {
+  constexpr std::string_view on = " on ";
+  const std::size_t at = device.find(on);
+  return at == std::string_view::npos ? device : device.substr(at + on.size());
+}
+
+// How many of the directories lie on the disk of this one; a device without a name stands alone.
 double sharers(std::span<const DiskRate> disks, const DiskRate& disk) {
   if (disk.device.empty()) return 1;
-  return static_cast<double>(
-      std::count_if(disks.begin(), disks.end(), [&](const DiskRate& other) { return other.device == disk.device; }));
+  return static_cast<double>(std::count_if(disks.begin(), disks.end(), [&](const DiskRate& other) {
+    return disk_of(other.device) == disk_of(disk.device);
+  }));
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ struct OpRate {
 // One disk: what a spill directory on it carries in requests of this size at the depth the executor uses.
 struct DiskRate {
   std::string directory;         // where it was measured; empty in a hand-written file: any
-  std::string device;            // "ext4 on 254:1"; directories on one device share it
+  std::string device;            // "ext4 on 254:0"; directories on one disk, after " on ", share it
   std::int64_t block_bytes = 0;  // 0: any
   double read_bytes_per_second = 0;
   double write_bytes_per_second = 0;

@@ -82,6 +82,14 @@ TEST(Rates, TwoDirectoriesOnOneDiskAreOneDisk) {
   EXPECT_EQ(together(disks, shares).depth, 16);
 }
 
+TEST(Rates, TwoFileSystemsOnOneDiskAreOneDisk) {
+  const std::vector<DiskRate> disks{disk("ext4 on 8:0", 2e9), disk("xfs on 8:0", 2e9), disk("ext4 on 8:16", 2e9)};
+  const std::vector<double> shares = disk_shares(disks);
+  EXPECT_DOUBLE_EQ(shares[0], 0.25);
+  EXPECT_DOUBLE_EQ(shares[2], 0.5);
+  EXPECT_DOUBLE_EQ(together(disks, shares).mixed_bytes_per_second, 4e9);
+}
+
 TEST(Rates, AnUnknownDiskMakesSharesEqual) {
   const std::vector<DiskRate> disks{disk("a", 2e9), DiskRate{}};
   EXPECT_DOUBLE_EQ(disk_shares(disks)[0], 0.5);
