@@ -15,18 +15,25 @@ double tokens_per_second(const StepShape& shape, double seconds) {
   return static_cast<double>(shape.tokens() * shape.micro_batches) / seconds;
 }
 
-// Compute and waiting by phase, in the order in which the phases begin.
+// Of a phase, added behind the others where it is new.
+PhaseRow& row_of(Phase phase, std::vector<PhaseRow>& rows) {
+  const std::string name(name_of(phase));
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const PhaseRow& known) { return known.phase == name; });
+  return row != rows.end() ? *row : rows.emplace_back(name);
+}
+
+// Compute and waiting by phase, in the order in which the phases begin. A step may end with a wait for the updates that
+// run on the host.
 std::vector<PhaseRow> phases_of(const Plan& plan, const Program& program, const Timeline& timeline) {
   std::vector<PhaseRow> rows;
   double free = 0;
   for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::compute)]) {
-    const std::string phase(name_of(program.ops[index_of(plan.instrs[index_of(id)].op)].label.phase));
-    auto row = std::find_if(rows.begin(), rows.end(), [&](const PhaseRow& known) { return known.phase == phase; });
-    if (row == rows.end()) row = rows.insert(rows.end(), {phase, 0, 0});
-    row->wait_seconds += timeline.starts[index_of(id)] - free;
-    row->compute_seconds += timeline.ends[index_of(id)] - timeline.starts[index_of(id)];
+    PhaseRow& row = row_of(program.ops[index_of(plan.instrs[index_of(id)].op)].label.phase, rows);
+    row.wait_seconds += timeline.starts[index_of(id)] - free;
+    row.compute_seconds += timeline.ends[index_of(id)] - timeline.starts[index_of(id)];
     free = timeline.ends[index_of(id)];
   }
+  if (timeline.seconds > free) row_of(Phase::update, rows).wait_seconds += timeline.seconds - free;
   return rows;
 }
 

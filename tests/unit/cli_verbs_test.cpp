@@ -164,6 +164,32 @@ TEST_F(Verbs, PlanSaysWhichWayStepsClip) {
   EXPECT_THAT(plan(unlimited), testing::ContainsRegex("clipping +none\n"));
 }
 
+// So slow on the processor that a step ends with a wait for them.
+TEST_F(Verbs, PlanCountsUpdatesBesideADevice) {
+  folder_.file("machine.json", "{}");
+  folder_.file("run.yaml", "model: " + path("model") + "\ndata: [" + path("data.txt") + "]\nmachine: " +
+                               path("machine.json") + "\ndtype: f32\nmax_seq_len: 16\nmemory: 2GiB\ndevice: virtual\n" +
+                               "device_memory: 512MiB\nupdate_on: cpu\nupdate_rate_cpu: 100000\nclip_mode: after\n");
+  const auto plan = [&](const std::string& more) {
+    const Outcome outcome = run({"plan", path("run.yaml"), more});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto json = nlohmann::json::parse(plan("--json"));
+  const auto step = json.at("step_seconds").get<double>();
+  EXPECT_EQ(json.at("bottleneck"), "update");
+  double seconds = 0;
+  double waits = 0;
+  for (const auto& phase : json.at("phases")) {
+    seconds += phase.at("compute_seconds").get<double>() + phase.at("wait_seconds").get<double>();
+    waits += phase.at("wait_seconds").get<double>();
+  }
+  EXPECT_NEAR(seconds, step, 1e-6 * step);
+  EXPECT_NEAR(waits, json.at("stall_seconds").get<double>(), 1e-6 * step);
+  EXPECT_EQ(json.at("phases").back().at("phase"), "update");
+  EXPECT_GT(json.at("phases").back().at("wait_seconds").get<double>(), step / 2);
+}
+
 // As a probe without an output folder measures it.
 TEST_F(Verbs, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) {
   const auto disk = [](const std::filesystem::path& directory, double rate) {
