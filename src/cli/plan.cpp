@@ -123,9 +123,11 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   }
   row("step", computing, waiting);
   text += fmt::format("{:<24}{:>12.1f}\n", "tokens/s", static_cast<double>(r.tokens_per_step) / p.step_seconds);
-  const std::string link = r.device_memory_bytes > 0 ? fmt::format(", {:.3f} s of link", p.link_seconds) : "";
-  text += fmt::format("{:<24}{:>10.3f} s of computing, {:.3f} s of disk{}; the plan reaches {:.0f}%\n", "lower bound",
-                      p.compute_seconds, p.disk_seconds, link, 100 * p.lower_bound_seconds / p.step_seconds);
+  text +=
+      fmt::format("{:<24}{:>10.3f} s of computing, {:.3f} s of disk", "lower bound", p.compute_seconds, p.disk_seconds);
+  if (r.device_memory_bytes > 0)
+    text += fmt::format(", {:.3f} s of link, {:.3f} s of updates on the processor", p.link_seconds, p.update_seconds);
+  text += fmt::format("; the plan reaches {:.0f}%\n", 100 * p.lower_bound_seconds / p.step_seconds);
   text += fmt::format("{:<24}{:>12}", "bottleneck", p.bottleneck);
   for (const Lever& lever : p.levers)
     text += fmt::format("{}{}: {:.2f}x", &lever == &p.levers.front() ? "\n  with " : "; ", lever.what, lever.speedup);

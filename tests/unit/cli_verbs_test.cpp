@@ -188,6 +188,8 @@ TEST_F(Verbs, PlanCountsUpdatesBesideADevice) {
   EXPECT_NEAR(waits, json.at("stall_seconds").get<double>(), 1e-6 * step);
   EXPECT_EQ(json.at("phases").back().at("phase"), "update");
   EXPECT_GT(json.at("phases").back().at("wait_seconds").get<double>(), step / 2);
+  EXPECT_THAT(plan("--predict"), HasSubstr(fmt::format("{:.3f} s of updates on the processor; the plan reaches",
+                                                       json.at("update_seconds").get<double>())));
 }
 
 // As a probe without an output folder measures it.
