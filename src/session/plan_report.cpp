@@ -30,8 +30,12 @@ std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
     row.bytes += bytes;
     (resident[index_of(layout.piece_places[p].bundle)] ? row.memory_bytes : row.disk_bytes) += bytes;
   }
+  const ProgramLayout& lives = layout.programs.front();
   std::int64_t alive = 0;
-  for (const auto& uses : layout.programs.front().uses) {
+  for (std::size_t b = 0; b < lives.dead_on_entry.size(); ++b) {  // gradients that the step before has kept
+    alive += layout.bundles[b].committed || lives.dead_on_entry[b] ? 0 : layout.bundles[b].bytes;
+  }
+  for (const auto& uses : lives.uses) {
     for (const Use& use : uses) alive += use.creates ? layout.bundles[index_of(use.bundle)].bytes : 0;
     rows[2].bytes = std::max(rows[2].bytes, alive);
     for (const Use& use : uses) alive -= use.ends ? layout.bundles[index_of(use.bundle)].bytes : 0;

@@ -192,6 +192,21 @@ TEST_F(Verbs, PlanCountsUpdatesBesideADevice) {
                                                        json.at("update_seconds").get<double>())));
 }
 
+// Those of the step before, while a deferred one begins.
+TEST_F(Verbs, PlanCountsKeptGradientsAmongWhatIsAlive) {
+  const Outcome outcome =
+      run({"plan", "--model", path("model"), "--data", path("data.txt"), "--dtype", "f32", "--max-seq-len", "16",
+           "--memory", "2GiB", "--no-predict", "--clip-mode", "deferred", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  std::int64_t at_the_peak = 0;
+  for (const auto& row : json.at("peak_by_tag")) {
+    if (row.at("what") != "gradients" && row.at("what") != "activations") continue;
+    at_the_peak += row.at("bytes").get<std::int64_t>() - row.at("waste_bytes").get<std::int64_t>();
+  }
+  EXPECT_GE(json.at("placement").back().at("bytes").get<std::int64_t>(), at_the_peak);
+}
+
 // As a probe without an output folder measures it.
 TEST_F(Verbs, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) {
   const auto disk = [](const std::filesystem::path& directory, double rate) {
