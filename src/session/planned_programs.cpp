@@ -113,6 +113,18 @@ Plan plan_at(const PlannedPrograms& planned, std::size_t program, std::int64_t p
                           of != nullptr ? &boundary : nullptr);
 }
 
+// Where the one leaves the state that the other needs.
+void check_follows(const Plan& before, const Plan& after, const Layout& layout) {
+  const std::vector<bool>& gone = layout.programs[static_cast<std::size_t>(before.program)].dead_on_exit;
+  const std::vector<bool>& unneeded = layout.programs[static_cast<std::size_t>(after.program)].dead_on_entry;
+  for (std::size_t b = 0; b < gone.size(); ++b) {
+    if (gone[b] && !unneeded[b]) return;
+  }
+  const std::string broken = verify_follows(before, after, layout);
+  SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not follow that of {}: {}", after.program, before.program,
+                 broken);
+}
+
 }  // namespace
 
 RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices) {
@@ -162,6 +174,11 @@ void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages,
   }
   const std::string broken = verify(plan, planned.layout, *planned.programs[program]);
   SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not hold: {}", program, broken);
+  for (const Plan& other : planned.plans) {
+    if (owner_of(links, static_cast<std::size_t>(other.program)) != owner) continue;
+    check_follows(other, plan, planned.layout);
+    check_follows(plan, other, planned.layout);
+  }
 }
 
 PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,

@@ -95,5 +95,20 @@ TEST_F(StepRunnerTest, AStepThatMakesAnUpdateOfTheOneBeforeCountsItsBytes) {
   EXPECT_EQ(run(runner).report.traffic.write_bytes, written_by(both.plan));
 }
 
+// Whatever is wrong with it, a run would meet it only when a step clips.
+TEST_F(StepRunnerTest, APlanThatTheOthersCannotFollowIsRefused) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  ASSERT_TRUE(setup_.steps.redo);
+  PlannedPrograms planned = setup_.planned;
+  const std::int64_t pages = planned.plans.front().pages;
+  const PlanLinks links{setup_.steps.boundaries()};
+  add_plan(planned, 0, pages, setup_.choices, links, false);
+  Boundary& exit = planned.plans[static_cast<std::size_t>(setup_.steps.index_of_redo())].exit;
+  ASSERT_FALSE(exit.stays.empty());
+  exit.stays.pop_back();
+  exit.dirty.pop_back();
+  EXPECT_DEATH(add_plan(planned, 0, pages, setup_.choices, links, false), "does not follow that of");
+}
+
 }  // namespace
 }  // namespace spillway
