@@ -73,7 +73,7 @@ bool RunCheckpoints::take_newest_export(const RunState& now, const std::function
 }
 
 // A commit goes before exports, unless one of its own branch is newer: steps that a run has left, by going on from an
-// older checkpoint, lie in the folder too. Without a commit, what metrics.jsonl does not know of was left as well.
+// older checkpoint, lie in the folder too. Without a commit, what is later than the records was left as well.
 void RunCheckpoints::find(const RunState& now) {
   begin_ = now;
   begin_.branch = RunId::random().text();
@@ -90,13 +90,35 @@ void RunCheckpoints::find(const RunState& now) {
     if (newer) return;
     return go_on_from(commit, fmt::format("the commit of step {}", commit.step), now);
   }
-  const std::int64_t recorded = recorded_steps(output_dir());
-  if (take_newest_export(now, [&](const RunState& run) { return recorded == 0 || run.step <= recorded; })) return;
+  if (take_newest_export(now, [&](const RunState& run) { return is_recorded(run.step); })) return;
+  require_nothing_to_lose();
+  if (stores_.any()) observer_.note(fmt::format("{} holds no commit yet; starting anew", output_dir().string()));
+}
+
+// Or there are no records. Tells the observer where it is not.
+bool RunCheckpoints::is_recorded(std::int64_t step) const {
+  const std::int64_t last = last_recorded_step(output_dir());
+  if (last == 0 || step <= last) return true;
+  observer_.note(
+      fmt::format("passed over the export of step {}: the records of {} end with step {}, so that the run "
+                  "may have left it",
+                  step, output_dir().string(), last));
+  return false;
+}
+
+// Nothing serves: a run begins anew where nothing is there to go on from, and is refused elsewhere.
+void RunCheckpoints::require_nothing_to_lose() const {
   if (stores_.lost()) {
     throw UserError("{}; to start anew, name another output_dir, or remove {}", *stores_.lost(),
                     (output_dir() / store_record_name).string());
   }
-  if (stores_.any()) observer_.note(fmt::format("{} holds no commit yet; starting anew", output_dir().string()));
+  for (const ExportFolder& folder : exports_in(output_dir())) {
+    if (!folder.full) continue;
+    throw UserError(
+        "resume_from_checkpoint: auto finds nothing in {} that serves, and the newest export there is {}; give its "
+        "path to go on from it, or name another output_dir to start anew",
+        output_dir().string(), folder.path.string());
+  }
 }
 
 bool RunCheckpoints::adopts() const { return found_ && !pace_->never() && stores_.serves(*found_); }

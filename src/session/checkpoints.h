@@ -87,6 +87,8 @@ class RunCheckpoints {
  private:
   void take_export(std::unique_ptr<PortableSource> source, const std::filesystem::path& folder, const RunState& now);
   bool take_newest_export(const RunState& now, const std::function<bool(const RunState&)>& serves);
+  bool is_recorded(std::int64_t step) const;
+  void require_nothing_to_lose() const;
   void go_on_from(const RunState& then, const std::string& name, const RunState& now);
   bool adopts() const;
   void make_store(const CommitSlots& needed, const std::vector<double>& shares);

@@ -139,11 +139,13 @@ std::vector<ExportFolder> exports_in(const fs::path& output_dir) {
   return exports;
 }
 
-std::int64_t recorded_steps(const fs::path& output_dir) {
+std::int64_t last_recorded_step(const fs::path& output_dir) {
   std::ifstream file(output_dir / "metrics.jsonl");
-  std::int64_t records = 0;
-  for (std::string line; std::getline(file, line) && !file.eof();) records += step_of_record(line) > 0 ? 1 : 0;
-  return records;
+  std::int64_t last = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    if (const std::int64_t step = step_of_record(line); step > 0) last = step;
+  }
+  return last;
 }
 
 std::optional<RunState> finished_run(const fs::path& output_dir) {
@@ -178,9 +180,9 @@ std::vector<std::int64_t> claim_output(const TrainOptions& options, bool has_sto
   if (const std::string name = in_the_way(dir); !name.empty())
     throw UserError("output_dir: {} already holds {}; name another directory, or remove it", dir.string(), name);
   const std::vector<ExportFolder> exports = exports_in(dir);
-  const std::int64_t records = recorded_steps(dir);
+  const std::int64_t recorded = last_recorded_step(dir);
   const bool has_full = std::any_of(exports.begin(), exports.end(), [](const ExportFolder& e) { return e.full; });
-  const bool holds_a_run = has_store || !exports.empty() || records > 0;
+  const bool holds_a_run = has_store || !exports.empty() || recorded > 0;
   const std::string& resume = options.resume_from_checkpoint;
   if (resume == "none" && holds_a_run)
     throw UserError(
@@ -191,7 +193,7 @@ std::vector<std::int64_t> claim_output(const TrainOptions& options, bool has_sto
     throw UserError(
         "output_dir: {} already holds a run of {} steps that left nothing to resume; name another directory, or remove "
         "it",
-        dir.string(), records);
+        dir.string(), recorded);
   std::error_code error;
   const bool own = fs::equivalent(plain_path(resume).parent_path(), dir, error);
   if (resume != "auto" && resume != "none" && holds_a_run && !own)

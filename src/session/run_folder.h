@@ -57,8 +57,8 @@ struct ExportFolder {
 // The finished exports of a run's folder, the newest first.
 std::vector<ExportFolder> exports_in(const std::filesystem::path& output_dir);
 
-// How many steps metrics.jsonl has whole records of; 0 without the file.
-std::int64_t recorded_steps(const std::filesystem::path& output_dir);
+// The step of the last whole record of metrics.jsonl, which may begin late and have gaps; 0 without one.
+std::int64_t last_recorded_step(const std::filesystem::path& output_dir);
 
 // The state at the end of the run whose finished model the folder holds; nothing where there is no such model, or no
 // record of its run. A run writes the record just before the model, so there may be one without a model, of a run that

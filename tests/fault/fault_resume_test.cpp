@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <set>
+#include <sstream>
 
 #include "base/error.h"
 #include "golden/model_folder.h"
@@ -16,6 +17,7 @@
 #include "session/run_store.h"
 #include "session/session.h"
 #include "store/slot_file.h"
+#include "telemetry/metrics.h"
 
 namespace spillway {
 namespace {
@@ -110,6 +112,16 @@ class FaultResume : public testing::Test {
     file.put(static_cast<char>(byte ^ 1));
   }
 
+  // As a power loss may leave metrics.jsonl: with the records of these steps alone.
+  void keep_records(const std::set<std::int64_t>& steps) {
+    std::istringstream lines(scratch_.text_of("run/metrics.jsonl"));
+    std::string kept;
+    for (std::string line; std::getline(lines, line);) {
+      if (steps.contains(step_of_record(line))) kept += line + '\n';
+    }
+    scratch_.file("run/metrics.jsonl", kept);
+  }
+
   // Flips a bit of a slot that the newest commit of the run names, and the one before, if there is one, does not.
   // Returns the step of that one.
   std::int64_t damage_newest_commit() {
@@ -156,6 +168,54 @@ TEST_F(FaultResume, WithNoOtherCommitAnExportServes) {
   options_.export_steps = 2;
   part(1, 5);
   damage_newest_commit();
+  part(5, 0);
+}
+
+TEST_F(FaultResume, AnExportServesWhereTheRunBeganElsewhere) {
+  options_.export_steps = 2;
+  part(1, 5);
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-4").string();
+  options_.output_dir = (scratch_ / "second").string();
+  options_.save_steps = -1;
+  part(5, 7);
+  options_.resume_from_checkpoint = "auto";
+  part(7, 0);
+}
+
+TEST_F(FaultResume, AnExportServesWhereStepsBeforeItHaveNoRecords) {
+  options_.export_steps = 2;
+  part(1, 5);
+  damage_newest_commit();
+  keep_records({1, 5});
+  part(5, 0);
+}
+
+TEST_F(FaultResume, AnExportOfAStepWithoutARecordIsPassedOver) {
+  options_.export_steps = 3;
+  options_.save_steps = -1;
+  part(1, 7);
+  options_.export_steps = 0;
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-3").string();
+  part(4, 5);
+  options_.resume_from_checkpoint = "auto";
+  EXPECT_THAT(part(4, 0), Contains(testing::AllOf(HasSubstr("passed over"), HasSubstr("export of step 6"))));
+}
+
+TEST_F(FaultResume, ExportsOfWhichNoneServesAreNoReasonToBeginAnew) {
+  options_.export_steps = 4;
+  options_.save_steps = -1;
+  part(1, 5);
+  const auto is_refused = [&] {
+    const std::string metrics = scratch_.text_of("run/metrics.jsonl");
+    EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("checkpoint-4"), HasSubstr("resume_from_checkpoint")));
+    EXPECT_EQ(scratch_.text_of("run/metrics.jsonl"), metrics);
+  };
+  flip(scratch_ / "run/checkpoint-4/model.safetensors", 5000);
+  is_refused();
+  flip(scratch_ / "run/checkpoint-4/model.safetensors", 5000);
+  keep_records({1, 2});
+  is_refused();
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-4").string();
   part(5, 0);
 }
 

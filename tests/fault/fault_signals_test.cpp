@@ -82,7 +82,7 @@ class FaultSignals : public testing::Test {
   }
 
   void wait_for_steps(std::int64_t steps) const {
-    while (recorded_steps(scratch_ / "out") < steps) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (last_recorded_step(scratch_ / "out") < steps) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 
   static int end_of(pid_t child) {
@@ -103,11 +103,11 @@ class FaultSignals : public testing::Test {
 TEST_F(FaultSignals, TheFirstStopsAfterAStepThatIsCommitted) {
   for (const int signal : {SIGTERM, SIGINT}) {
     const pid_t child = start({"--max-steps", "1000000"});
-    wait_for_steps(recorded_steps(scratch_ / "out") + 3);
+    wait_for_steps(last_recorded_step(scratch_ / "out") + 3);
     kill(child, signal);
     const int status = end_of(child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << scratch_.text_of("log");
-    EXPECT_EQ(committed(), recorded_steps(scratch_ / "out"));
+    EXPECT_EQ(committed(), last_recorded_step(scratch_ / "out"));
     EXPECT_THAT(scratch_.text_of("log"), testing::HasSubstr("the same command goes on"));
   }
 }
@@ -126,11 +126,11 @@ TEST_F(FaultSignals, UserSignalCommitsAndTheRunGoesOn) {
   const pid_t child = start({"--max-steps", "1000000", "--save-steps", "1000000"});
   wait_for_steps(2);
   kill(child, SIGUSR1);
-  wait_for_steps(recorded_steps(scratch_ / "out") + 40);
+  wait_for_steps(last_recorded_step(scratch_ / "out") + 40);
   kill(child, SIGKILL);
   EXPECT_TRUE(WIFSIGNALED(end_of(child)));
   EXPECT_GE(committed(), 2);
-  EXPECT_LT(committed(), recorded_steps(scratch_ / "out"));
+  EXPECT_LT(committed(), last_recorded_step(scratch_ / "out"));
 }
 
 // Wherever it has come to when the signal arrives.
@@ -149,7 +149,7 @@ TEST_F(FaultSignals, ARunThatLoadsEndsCleanly) {
 TEST_F(FaultSignals, UserSignalWhileItLoadsIsRemembered) {
   const pid_t child = start_loading();
   kill(child, SIGUSR1);
-  while (recorded_steps(scratch_ / "out") < 40 && is_running(child))
+  while (last_recorded_step(scratch_ / "out") < 40 && is_running(child))
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   kill(child, SIGKILL);
   const int status = end_of(child);
