@@ -73,7 +73,11 @@ ExitCode checkpoint(const CheckpointArguments& given) {
       print_notes({fmt::format("a run is going on in {}, so its commits are not shown", given.dir)});
     return show(report, given.json, "readable");
   }
-  if (given.action == "prune") return show(prune_checkpoints(given.dir, given.keep), given.json, "removed");
+  if (given.action == "prune") {
+    const CheckpointReport report = prune_checkpoints(given.dir, given.keep);
+    print_notes(report.told);
+    return show(report, given.json, "removed");
+  }
   if (given.action == "verify") {
     const CheckpointReport report = verify_checkpoints(given.dir);
     show(report, given.json, "sound");

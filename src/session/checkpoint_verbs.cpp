@@ -5,9 +5,9 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "checkpoint/committer.h"
 #include "formats/hf_config.h"
 #include "session/folder_checksums.h"
+#include "session/known_stores.h"
 #include "session/portable.h"
 #include "session/run_folder.h"
 #include "session/run_store.h"
@@ -18,8 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 struct OpenStore {
-  StoreRecord record;
-  SlotSet set;
   std::shared_ptr<SlotStore> slots;
   OpenedCatalogue catalogue;
 };
@@ -31,8 +29,8 @@ void require_run(const fs::path& dir) {
     throw UserError("{} holds no checkpoints; name the output folder of a run", dir.string());
 }
 
-// The stores of the folder. Those that cannot be opened are told in `notes`, where there is one.
-std::vector<OpenStore> open_stores(const fs::path& dir, SpillAccess access, std::vector<std::string>* notes) {
+// The stores of the folder, to be read. Those that cannot be opened are told in `notes`, where there is one.
+std::vector<OpenStore> open_stores(const fs::path& dir, std::vector<std::string>* notes) {
   std::vector<OpenStore> stores;
   for (const StoreRecord& record : read_store_records(dir)) {
     try {
@@ -40,7 +38,7 @@ std::vector<OpenStore> open_stores(const fs::path& dir, SpillAccess access, std:
       const std::vector<fs::path> searched = directories_to_search(record, dir, {});
       const std::optional<SlotSet> set = find_slot_set(record, searched);
       require_complete(record, set, searched, dir);
-      OpenStore store{record, *set, open_store(*set, access), {}};
+      OpenStore store{open_store(*set, SpillAccess::read), {}};
       store.catalogue = read_catalogue(*store.slots);
       if (notes != nullptr)
         notes->insert(notes->end(), store.catalogue.passed_over.begin(), store.catalogue.passed_over.end());
@@ -70,15 +68,15 @@ std::int64_t unix_seconds_of(const fs::path& path) {
   return std::chrono::duration_cast<std::chrono::seconds>(system.time_since_epoch()).count();
 }
 
-CheckpointRow row_of(const OpenStore& store, const CommitEntry& entry, bool verify) {
+CheckpointRow row_of(const SlotStore& slots, const CommitEntry& entry, bool verify) {
   CheckpointRow row;
   row.step = entry.step;
   row.unix_seconds = entry.unix_seconds;
-  row.where = store.set.paths.front().string();
+  row.where = slots.path(0).string();
   try {
-    const Manifest manifest = read_manifest(*store.slots, entry);
+    const Manifest manifest = read_manifest(slots, entry);
     row.bytes = manifest.data_bytes();
-    if (verify) row.faults = verify_commit(*store.slots, manifest).faults;
+    if (verify) row.faults = verify_commit(slots, manifest).faults;
   } catch (const Error& error) {
     row.faults.emplace_back(error.what());
   }
@@ -108,13 +106,13 @@ CheckpointReport report_of(const fs::path& dir, bool verify) {
   FolderLock lock;  // while they are read
   try {
     lock = FolderLock(dir, FolderUse::reading);
-    stores = open_stores(dir, SpillAccess::read, &report.notes);
+    stores = open_stores(dir, &report.notes);
   } catch (const FolderInUse&) {
     report.run_going_on = true;
   }
   for (const OpenStore& store : stores) {
     for (auto commit = store.catalogue.commits.rbegin(); commit != store.catalogue.commits.rend(); ++commit)
-      report.rows.push_back(row_of(store, commit->entry, verify));
+      report.rows.push_back(row_of(*store.slots, commit->entry, verify));
   }
   for (const ExportFolder& folder : exports_in(dir)) report.rows.push_back(row_of(folder, verify));
   std::stable_sort(report.rows.begin(), report.rows.end(),
@@ -152,7 +150,7 @@ std::int64_t export_checkpoint(const fs::path& dir, std::int64_t step, const fs:
   std::error_code error;
   if (fs::exists(to, error)) throw UserError("{} is there already; name another folder", to.string());
   const FolderLock lock(dir, FolderUse::reading);
-  for (const OpenStore& store : open_stores(dir, SpillAccess::read, nullptr)) {
+  for (const OpenStore& store : open_stores(dir, nullptr)) {
     for (auto commit = store.catalogue.commits.rbegin(); commit != store.catalogue.commits.rend(); ++commit) {
       if (step >= 0 && commit->entry.step != step) continue;
       const Manifest manifest = read_manifest(*store.slots, commit->entry);
@@ -178,24 +176,13 @@ CheckpointReport prune_checkpoints(const fs::path& dir, std::int64_t keep) {
   require_run(dir);
   const FolderLock lock(dir);
   CheckpointReport removed;
-  std::vector<StoreRecord> left = read_store_records(dir);
+  KnownStores stores(dir, {}, [&](const std::string& sentence) { removed.told.push_back(sentence); });
+  stores.read();
+  stores.open();
+  stores.prune(keep, [&](const KnownStores::Store& store, const CommitEntry& entry) {
+    removed.rows.push_back(row_of(*store.slots, entry, false));
+  });
   std::int64_t kept = 0;
-  for (OpenStore& store : open_stores(dir, SpillAccess::write, nullptr)) {
-    const auto& commits = store.catalogue.commits;
-    const std::int64_t keeps = std::clamp<std::int64_t>(keep - kept, 0, std::ssize(commits));
-    kept += keeps;
-    for (std::int64_t c = std::ssize(commits) - keeps; c-- > 0;)
-      removed.rows.push_back(row_of(store, commits[static_cast<std::size_t>(c)].entry, false));
-    if (keeps > 0) {
-      Committer(State(), Layout(), *store.slots, store.catalogue, {}).prune(keeps);
-      continue;
-    }
-    store.slots = nullptr;
-    remove_slot_set(store.set);
-    std::erase_if(left, [&](const StoreRecord& record) { return record.run == store.record.run; });
-  }
-  write_store_records(dir, left);
-  kept = 0;
   for (const ExportFolder& folder : exports_in(dir)) {
     if (kept++ < keep) continue;
     removed.rows.push_back(row_of(folder, false));

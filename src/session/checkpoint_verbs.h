@@ -22,6 +22,7 @@ struct CheckpointRow {
 struct CheckpointReport {
   std::vector<CheckpointRow> rows;  // the newest first
   std::vector<std::string> notes;   // what could not be read at all
+  std::vector<std::string> told;    // what prune passed over or left, and why
   bool run_going_on = false;        // in the folder: no commit was looked at
   bool damaged() const;             // something of what was looked at does not verify
   bool sound() const { return !damaged() && !run_going_on; }
@@ -38,7 +39,8 @@ CheckpointReport verify_checkpoints(const std::filesystem::path& output_dir);
 std::int64_t export_checkpoint(const std::filesystem::path& output_dir, std::int64_t step,
                                const std::filesystem::path& to, bool only_model);
 // Removes all commits but the newest `keep`, and all exports but the newest `keep`. With `keep` 0 nothing is left to
-// resume from. Returns what was removed.
+// resume from. In a copy of a folder, commits that belong to the original stay, which is told. Returns what was
+// removed.
 CheckpointReport prune_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep);
 
 }  // namespace spillway

@@ -32,7 +32,8 @@ class RunCheckpoints {
       : setup_(setup),
         watch_(watch),
         observer_(watch.observer()),
-        stores_(setup.options.output_dir, setup.choices.spill_dirs, observer_),
+        stores_(setup.options.output_dir, setup.choices.spill_dirs,
+                [this](const std::string& sentence) { observer_.note(sentence); }),
         exports_(setup, observer_) {}
 
   // Takes the output folder, and what commits an earlier run left. Throws UserError, also when another process has it.

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "checkpoint/committer.h"
 
 namespace spillway {
 namespace {
@@ -50,7 +51,7 @@ void KnownStores::open() {
     require_complete(store.record, store.set, searched(store.record), output_dir_);
     store.slots = open_store(*store.set);
     store.catalogue = read_catalogue(*store.slots);
-    for (const std::string& sentence : store.catalogue.passed_over) observer_.note("passed over " + sentence);
+    for (const std::string& sentence : store.catalogue.passed_over) note_("passed over " + sentence);
   }
   drop([](const Store& store) { return !store.record.whole; });
 }
@@ -60,10 +61,10 @@ std::optional<FoundCommit> KnownStores::newest_commit() {
   for (Store& store : older_) {
     std::vector<std::string> passed_over;
     auto commit = spillway::newest_commit(store.slots, store.catalogue, passed_over, [this](const FoundCommit& found) {
-      observer_.note(fmt::format("checking the {} of the commit of step {}", format_bytes(found.manifest.data_bytes()),
-                                 found.run.step));
+      note_(fmt::format("checking the {} of the commit of step {}", format_bytes(found.manifest.data_bytes()),
+                        found.run.step));
     });
-    for (const std::string& sentence : passed_over) observer_.note("passed over " + sentence);
+    for (const std::string& sentence : passed_over) note_("passed over " + sentence);
     if (!commit && store.catalogue.had_commits) {
       lost_ = fmt::format("no commit in {} verifies any more", store.slots->path(0).string());
       const auto& why = passed_over.empty() ? store.catalogue.passed_over : passed_over;
@@ -113,6 +114,11 @@ std::shared_ptr<SlotStore> KnownStores::make(SlotStoreOptions options) {
   return slots;
 }
 
+void KnownStores::tell_that_it_stays(const Store& store) const {
+  note_(fmt::format("the commits in {} belong to {} and stay", store.set->paths.front().parent_path().string(),
+                    store.record.folder.string()));
+}
+
 // The records say so before a file goes, and are gone after it: a kill between leaves neither a record of files that
 // are missing, nor files that no record names.
 void KnownStores::drop(const std::function<bool(const Store&)>& which) {
@@ -125,8 +131,7 @@ void KnownStores::drop(const std::function<bool(const Store&)>& which) {
       store.record.whole = false;
       sets.push_back(*store.set);
     } else if (store.set) {
-      observer_.note(fmt::format("the commits in {} belong to {} and stay",
-                                 store.set->paths.front().parent_path().string(), store.record.folder.string()));
+      tell_that_it_stays(store);
     }
   }
   std::vector<Store> left;
@@ -159,6 +164,24 @@ void KnownStores::drop_all() {
     if (!store.set) locate(store);
   }
   drop_older();
+}
+
+void KnownStores::prune(std::int64_t keep, const std::function<void(const Store&, const CommitEntry&)>& removing) {
+  std::int64_t left = keep;
+  for (Store& store : older_) {
+    if (!store.owned) {
+      if (keep > 0) tell_that_it_stays(store);
+      continue;
+    }
+    std::vector<RetainedCommit>& commits = store.catalogue.commits;
+    const std::int64_t keeps = std::min(left, std::ssize(commits));
+    left -= keeps;
+    for (std::int64_t c = std::ssize(commits) - keeps; c-- > 0;)
+      removing(store, commits[static_cast<std::size_t>(c)].entry);
+    if (keeps > 0) Committer(State(), Layout(), *store.slots, store.catalogue, {}).prune(keeps);
+    commits.erase(commits.begin(), commits.end() - keeps);
+  }
+  drop([keep](const Store& store) { return store.owned ? store.catalogue.commits.empty() : keep == 0; });
 }
 
 void KnownStores::write_records() const {

@@ -4,6 +4,7 @@
 // from; what lies in the copy belongs to the copy, what lies elsewhere does not: it is read, and never removed.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "session/run_store.h"
-#include "telemetry/observer.h"
 
 namespace spillway {
 
@@ -26,9 +26,10 @@ class KnownStores {
     bool owned = true;
   };
 
-  // `spill_dirs`: of the run. The observer is told what is passed over, and why.
-  KnownStores(std::filesystem::path output_dir, std::vector<std::filesystem::path> spill_dirs, TrainObserver& observer)
-      : output_dir_(std::move(output_dir)), spill_dirs_(std::move(spill_dirs)), observer_(observer) {}
+  // `spill_dirs`: of the run. `note` is told what is passed over or left, and why.
+  KnownStores(std::filesystem::path output_dir, std::vector<std::filesystem::path> spill_dirs,
+              std::function<void(const std::string&)> note)
+      : output_dir_(std::move(output_dir)), spill_dirs_(std::move(spill_dirs)), note_(std::move(note)) {}
 
   // Reads store.json. Throws UserError.
   void read();
@@ -58,8 +59,12 @@ class KnownStores {
   // The model is written: the run's own as well, and the record. Nothing may use its slots any more. Without `open`
   // before, what is not to be found is left.
   void drop_all();
+  // After open: removes all commits but the newest `keep` of the stores that belong to this folder. Of others nothing
+  // is removed, and with `keep` 0 they are forgotten. `removing` is called before.
+  void prune(std::int64_t keep, const std::function<void(const Store&, const CommitEntry&)>& removing);
 
  private:
+  void tell_that_it_stays(const Store& store) const;
   void write_records() const;
   void locate(Store& store) const;
   void drop(const std::function<bool(const Store&)>& which);
@@ -68,7 +73,7 @@ class KnownStores {
 
   std::filesystem::path output_dir_;
   std::vector<std::filesystem::path> spill_dirs_;
-  TrainObserver& observer_;
+  std::function<void(const std::string&)> note_;
   std::vector<Store> older_;  // the newest first
   std::optional<StoreRecord> own_;
   std::optional<std::string> lost_;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/superblock.h"
 #include "cli/command_line.h"
+#include "formats/atomic_file.h"
 #include "golden/model_folder.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
@@ -306,6 +307,36 @@ TEST_F(CheckpointUse, WhatCannotBeWrittenCanBeReadAndExported) {
     EXPECT_EQ(export_checkpoint(scratch_ / "run", -1, scratch_ / "free/three", false), 3);
   }
   EXPECT_EQ(run(0).first_step, 4);
+}
+
+TEST_F(CheckpointUse, PruneLeavesTheOriginalOfACopyAlone) {
+  fs::create_directory(scratch_ / "disk");
+  options_.spill_dir = {(scratch_ / "disk").string()};
+  options_.save_total_limit = 3;
+  run(5);
+  fs::copy(scratch_ / "run", scratch_ / "copy", fs::copy_options::recursive);
+  const std::size_t commits = list_checkpoints(scratch_ / "run").rows.size();
+  for (const std::int64_t keep : {1, 0}) {
+    const CheckpointReport pruned = prune_checkpoints(scratch_ / "copy", keep);
+    EXPECT_THAT(pruned.told, Contains(HasSubstr("belong to " + (scratch_ / "run").string())));
+    EXPECT_TRUE(pruned.rows.empty());
+    EXPECT_TRUE(verify_checkpoints(scratch_ / "run").sound());
+    EXPECT_EQ(list_checkpoints(scratch_ / "run").rows.size(), commits);
+  }
+  EXPECT_FALSE(fs::exists(scratch_ / "copy/store.json"));
+  EXPECT_EQ(prune_checkpoints(scratch_ / "run", 1).rows.size(), commits - 1);
+  EXPECT_EQ(run(0).first_step, 6);
+}
+
+TEST_F(CheckpointUse, PruneRemovesNoFileBeforeTheRecordSaysSo) {
+  run(3);
+  const fs::path in_the_way = temporary_name(scratch_ / "run" / store_record_name);
+  fs::create_directory(in_the_way);
+  EXPECT_THROW(prune_checkpoints(scratch_ / "run", 0), Error);
+  fs::remove(in_the_way);
+  EXPECT_EQ(run(4).first_step, 4);
+  EXPECT_EQ(prune_checkpoints(scratch_ / "run", 0).rows.size(), 1U);
+  EXPECT_FALSE(fs::exists(scratch_ / "run" / store_record_name));
 }
 
 // Its checksum is right, so that nothing but its numbers speaks against it.
