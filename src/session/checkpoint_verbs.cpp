@@ -186,7 +186,9 @@ CheckpointReport prune_checkpoints(const fs::path& dir, std::int64_t keep) {
   for (const ExportFolder& folder : exports_in(dir)) {
     if (kept++ < keep) continue;
     removed.rows.push_back(row_of(folder, false));
-    fs::remove_all(folder.path);
+    std::error_code error;
+    fs::remove_all(folder.path, error);
+    if (error) throw UserError("{} cannot be removed: {}", folder.path.string(), error.message());
   }
   return removed;
 }

@@ -40,7 +40,7 @@ std::int64_t export_checkpoint(const std::filesystem::path& output_dir, std::int
                                const std::filesystem::path& to, bool only_model);
 // Removes all commits but the newest `keep`, and all exports but the newest `keep`. With `keep` 0 nothing is left to
 // resume from. In a copy of a folder, commits that belong to the original stay, which is told. Returns what was
-// removed.
+// removed. Throws UserError where an export cannot be removed.
 CheckpointReport prune_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep);
 
 }  // namespace spillway

@@ -339,6 +339,16 @@ TEST_F(CheckpointUse, PruneRemovesNoFileBeforeTheRecordSaysSo) {
   EXPECT_FALSE(fs::exists(scratch_ / "run" / store_record_name));
 }
 
+TEST_F(CheckpointUse, AnExportThatCannotBeRemovedIsNamed) {
+  options_.save_steps = -1;
+  options_.export_steps = 2;
+  run(5);
+  fs::permissions(scratch_.path(), open_to_all, fs::perm_options::add);
+  const Reader reader(scratch_ / "run");
+  EXPECT_THAT(refusal_of([&] { prune_checkpoints(scratch_ / "run", 0); }),
+              AllOf(HasSubstr("checkpoint-4"), HasSubstr("cannot be removed")));
+}
+
 // Its checksum is right, so that nothing but its numbers speaks against it.
 TEST_F(CheckpointUse, ASuperblockThatNamesTooLongAManifestIsPassedOver) {
   run(3);
