@@ -57,7 +57,6 @@ void KnownStores::open() {
 }
 
 std::optional<FoundCommit> KnownStores::newest_commit() {
-  std::optional<FoundCommit> newest;
   for (Store& store : older_) {
     std::vector<std::string> passed_over;
     auto commit = spillway::newest_commit(store.slots, store.catalogue, passed_over, [this](const FoundCommit& found) {
@@ -65,14 +64,14 @@ std::optional<FoundCommit> KnownStores::newest_commit() {
                         found.run.step));
     });
     for (const std::string& sentence : passed_over) note_("passed over " + sentence);
-    if (!commit && store.catalogue.had_commits) {
+    if (commit) return commit;
+    if (store.catalogue.had_commits) {
       lost_ = fmt::format("no commit in {} verifies any more", store.slots->path(0).string());
       const auto& why = passed_over.empty() ? store.catalogue.passed_over : passed_over;
       if (!why.empty()) *lost_ += fmt::format(" ({})", why.front());
     }
-    if (commit && (!newest || commit->run.step > newest->run.step)) newest = std::move(commit);
   }
-  return newest;
+  return std::nullopt;
 }
 
 bool KnownStores::serves(const FoundCommit& commit) const {

@@ -38,7 +38,8 @@ class KnownStores {
   // Opens and locks the stores of earlier runs; removes what a run left that never finished making its files. Throws
   // UserError where files are missing (a disk that is not mounted), or in use.
   void open();
-  // The newest commit whose every byte verifies.
+  // The newest commit whose every byte verifies, of the newest store that has one: an older store may hold later steps,
+  // which the run left by going on from an older checkpoint.
   std::optional<FoundCommit> newest_commit();
   // A sentence when the stores held commits of which none verifies any more.
   const std::optional<std::string>& lost() const { return lost_; }

@@ -331,6 +331,21 @@ TEST_F(FaultResume, AnOlderCheckpointThatWasGivenBeginsABranch) {
   part(5, 0);  // not from checkpoint-6
 }
 
+TEST_F(FaultResume, ABranchGoesOnBesideLaterCommitsOfTheOneItLeft) {
+  options_.export_steps = 3;
+  part(1, 7);
+  const StoreRecord left = read_store_records(options_.output_dir).front();
+  const fs::path slots = slot_files(scratch_ / "run").front();
+  fs::copy(slots, scratch_ / "left");
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-3").string();
+  part(4, 5);
+  fs::rename(scratch_ / "left", slots);  // as if a kill had come before it was removed
+  write_store_records(options_.output_dir, {read_store_records(options_.output_dir).front(), left});
+  options_.resume_from_checkpoint = "auto";
+  part(6, 0);
+  EXPECT_TRUE(slot_files(scratch_ / "run").empty());
+}
+
 TEST_F(FaultResume, ExportsOfTheSameBranchGoOnWhereCommitsEnded) {
   part(1, 2);
   options_.save_steps = -1;
