@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "formats/machine_file.h"
 #include "ops/adamw/adamw.h"
 #include "probe/probe.h"
@@ -74,14 +75,16 @@ bool measure_disks(const RunChoices& choices, std::int64_t page_bytes, const Pro
 }
 
 // What the cache knows, and what it lacks measured and added. Looks a second time, since another process may have
-// measured the same: what was first in the cache counts for all. `fresh`: something was measured.
+// measured the same: what was first in the cache counts for all. A run may need less of a disk than the measuring does,
+// so one on which that fails is no reason to refuse it.
 MachineRates measured_rates(const RunChoices& choices, std::span<const Program* const> programs, KernelCache& kernels,
-                            std::int64_t page_bytes, std::int64_t memory_bytes, bool& fresh) {
+                            std::int64_t page_bytes, std::int64_t memory_bytes, KnownMachine& known) {
   const std::filesystem::path cache = cache_directory();
   const MachineIdentity identity = identify_machine();
   ProbeLimits limits{op_probe_seconds, std::min(memory_bytes, most_probe_bytes), false};
   std::optional<MachineRates> before = load_rates(cache, identity, choices.threads);
   const bool knew_a_disk = before && !before->disks.empty();
+  bool& fresh = known.measured;
   fresh = !before;
   MachineRates rates = before ? std::move(*before) : assumed_rates();
   if (!before) {
@@ -94,11 +97,15 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
   limits.seconds = op_probe_seconds;
   if (choices.accelerator) programs = {};  // its kernels are not the processor's
   for (const Program* program : programs) fresh |= measure_ops(*program, kernels, page_bytes, limits, rates) > 0;
-  limits.seconds = disk_probe_seconds;
-  fresh |= measure_disks(choices, page_bytes, limits, rates);
-  if (!knew_a_disk && !rates.disks.empty()) {
-    limits.seconds = slowdown_probe_seconds;
-    measure_slowdowns(rates.disks.front(), choices.threads, limits, rates);
+  try {
+    limits.seconds = disk_probe_seconds;
+    fresh |= measure_disks(choices, page_bytes, limits, rates);
+    if (!knew_a_disk && !rates.disks.empty()) {
+      limits.seconds = slowdown_probe_seconds;
+      measure_slowdowns(rates.disks.front(), choices.threads, limits, rates);
+    }
+  } catch (const Error& error) {
+    known.notes.push_back(fmt::format("the disk cannot be measured: {}", error.what()));
   }
   return fresh ? share_rates(cache, rates, false) : rates;
 }
@@ -173,7 +180,7 @@ KnownMachine know_machine(const std::string& machine_file, const RunChoices& cho
   } else if (memory_bytes < least_probe_bytes) {
     known.rates = kept_rates(choices.threads);
   } else {
-    known.rates = measured_rates(choices, programs, kernels, page_bytes, memory_bytes, known.measured);
+    known.rates = measured_rates(choices, programs, kernels, page_bytes, memory_bytes, known);
   }
   use(machine_file.empty() ? RatesOf::this_machine : RatesOf::file, choices, page_bytes, known);
   return known;

@@ -17,12 +17,13 @@ struct KnownMachine {
   std::vector<double> disk_shares;  // by spill directory: of the slots
   DiskRate disk;                    // all of them together
   bool measured = false;            // just now, something that was not known
+  std::vector<std::string> notes;   // why a disk could not be measured
 };
 
 // With `machine_file` its rates are taken, and nothing is measured. Otherwise what the cache lacks for these Programs
 // and spill directories is measured, for at most about four seconds and in at most `memory_bytes`, and kept there; in
-// less than 16 MiB nothing is measured, and no disk that is nearly full: of these what is kept counts, or is assumed.
-// Throws UserError when the file is wrong or a spill directory cannot be written.
+// less than 16 MiB nothing is measured, and no disk that is nearly full or on which it fails: of these what is kept
+// counts, or is assumed. Throws UserError when the file is wrong.
 KnownMachine know_machine(const std::string& machine_file, const RunChoices& choices,
                           std::span<const Program* const> programs, KernelCache& kernels, std::int64_t page_bytes,
                           std::int64_t memory_bytes);

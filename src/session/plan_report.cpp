@@ -105,6 +105,7 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
   std::optional<KnownMachine> machine;
   if (predict && made->planned.fits()) {
     machine = machine_for(*made);
+    report.notes.insert(report.notes.end(), machine->notes.begin(), machine->notes.end());
     if (machine->measured) made.emplace(wanted);  // the run will choose by what is known now
   }
   const TrainingSetup& setup = *made;

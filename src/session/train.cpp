@@ -352,7 +352,8 @@ bool measured_what_was_guessed(const TrainingSetup& setup, TrainObserver& observ
   const std::int64_t page_bytes = setup.planned.layout.page_bytes;
   const KnownMachine known = know_machine(setup.options.machine, setup.choices, {}, no_kernels, page_bytes,
                                           setup.planned.plans.front().pages * page_bytes);
-  if (setup.guessed_the_disk()) return false;  // a disk without room, or a cache that cannot be written
+  for (const std::string& note : known.notes) observer.note(note);
+  if (setup.guessed_the_disk()) return false;  // a disk without room or that fails, or a cache that cannot be written
   observer.note(fmt::format("the disk was measured, for this run and later ones: {}/s read, {}/s written",
                             format_bytes(static_cast<std::int64_t>(known.disk.read_bytes_per_second)),
                             format_bytes(static_cast<std::int64_t>(known.disk.write_bytes_per_second))));

@@ -15,6 +15,7 @@
 #include "executor/executor.h"
 #include "golden/model_folder.h"
 #include "recording_observer.h"
+#include "scoped_variable.h"
 #include "scratch_folder.h"
 #include "session/feed.h"
 #include "session/session.h"
@@ -26,6 +27,7 @@ namespace spillway {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
 
 nlohmann::json tiny_llama() {
@@ -121,6 +123,20 @@ TEST_F(FaultDisk, ASpillFileThatMayNotGrowIsADeviceErrorBeforeTheFirstStep) {
   options_.spill_dir = {(scratch_ / "spill").string()};
   const FileSizeLimit limit(64 << 10);
   expect_error(options_, ExitCode::device, {"spill"});
+}
+
+// What the run itself needs there is less.
+TEST_F(FaultDisk, ADiskThatCannotBeMeasuredInPassingIsAssumed) {
+  const ScopedVariable cache("XDG_CACHE_HOME", scratch_ / "cache");
+  options_.per_device_train_batch_size = 128;
+  options_.page_size_bytes = 64 << 10;
+  options_.memory_bytes = run_plan(options_).min_memory_bytes + (6 << 20);  // 16 MiB of pages, to measure in
+  const FileSizeLimit limit(64 << 20);
+  RecordingObserver observer;
+  run_train(options_, observer);
+  EXPECT_EQ(observer.steps.size(), 2U);
+  EXPECT_THAT(observer.notes, Contains(AllOf(HasSubstr("cannot be measured"), HasSubstr("ulimit -f"))));
+  EXPECT_THAT(observer.notes, Contains(HasSubstr("is assumed")));
 }
 
 TEST_F(FaultDisk, AFullSpillDirectoryIsADeviceErrorThatSaysWhatIsNeeded) {

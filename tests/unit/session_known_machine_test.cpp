@@ -132,6 +132,17 @@ TEST_F(KnownDisks, AreAssumedWhereThereIsNoRoomToMeasure) {
   EXPECT_EQ(known.disk.source, RateSource::predicted);
 }
 
+// What of the processor was measured is kept all the same.
+TEST_F(KnownDisks, AreAssumedWhereMeasuringFails) {
+  choices_.spill_dirs = {"/proc/self"};
+  KernelCache kernels;
+  const KnownMachine known = know_machine("", choices_, {}, kernels, page_bytes, 16 * mib);
+  EXPECT_EQ(known.disk.source, RateSource::predicted);
+  ASSERT_EQ(known.notes.size(), 1U);
+  EXPECT_NE(known.notes.front().find("/proc/self"), std::string::npos) << known.notes.front();
+  EXPECT_TRUE(load_rates(cache_directory(), identify_machine(), threads));
+}
+
 TEST_F(KnownDisks, OfAProbeAreThoseItWasAskedFor) {
   DiskRate large = disk(device_of(spill_.path()), 123e6);
   large.block_bytes = 4 * mib;
