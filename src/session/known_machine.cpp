@@ -39,25 +39,31 @@ const DiskRate* find_disk(const MachineRates& rates, RatesOf whose, const std::f
   return best;
 }
 
-// Of the spill directories. Where they are not known, a file's disks, whose machine has other directories, and of this
-// machine what is known of their devices, in blocks of other sizes.
+// What stands for a directory whose disk was not measured in blocks of this size: its device in blocks of another, or
+// else what any disk is assumed to be.
+DiskRate disk_not_measured(const MachineRates& rates, const std::filesystem::path& directory) {
+  DiskRate assumed = assumed_rates().disks.front();
+  assumed.device = device_of(directory);
+  const auto known = std::find_if(rates.disks.begin(), rates.disks.end(), [&](const DiskRate& disk) {
+    return !disk.device.empty() && disk.device == assumed.device;
+  });
+  return known == rates.disks.end() ? assumed : *known;
+}
+
+// One for each spill directory; or all of a file's, whose machine has other directories.
 std::vector<DiskRate> disks_for(const MachineRates& rates, RatesOf whose, const RunChoices& choices,
                                 std::int64_t page_bytes) {
   std::vector<DiskRate> disks;
-  std::vector<std::string> devices;
   for (const std::filesystem::path& directory : choices.spill_dirs) {
     const std::filesystem::path place = existing_folder(directory);
-    if (const DiskRate* const disk = find_disk(rates, whose, place, page_bytes)) disks.push_back(*disk);
-    devices.push_back(device_of(place));
+    if (const DiskRate* const disk = find_disk(rates, whose, place, page_bytes)) {
+      disks.push_back(*disk);
+    } else if (whose == RatesOf::this_machine) {
+      disks.push_back(disk_not_measured(rates, place));
+    }
   }
   if (disks.size() == choices.spill_dirs.size()) return disks;
-  disks = rates.disks;
-  if (whose == RatesOf::this_machine) {
-    std::erase_if(disks, [&](const DiskRate& disk) {
-      return std::find(devices.begin(), devices.end(), disk.device) == devices.end();
-    });
-  }
-  return disks.empty() ? assumed_rates().disks : disks;
+  return rates.disks.empty() ? assumed_rates().disks : rates.disks;
 }
 
 // Whether any had to be measured. One without room for what would be measured is left out: a run may need less of it.
