@@ -208,6 +208,7 @@ class Executor {
   std::int32_t submit(const Residence& what, IoRequest::Kind kind, std::uint64_t tag);
   void zero(const Residence& what);
   void keep_version_before(const Following* run, BundleId bundle);
+  bool keeps_slots(BundleId bundle) const;
   void replace_slots(BundleId bundle);
   void seal_slots(BundleId bundle);
   void verify_slots(const Residence& what) const;

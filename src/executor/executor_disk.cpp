@@ -121,7 +121,8 @@ bool Executor::may_start(const Following& following, InstrId id) const {
   const Plan& plan = following.waits->plan();
   const Instr& instr = plan.instrs[index_of(id)];
   if (instr.kind != Instr::Kind::write || !options_.on_commit || slots_ == nullptr) return true;
-  return slots_->can_allocate(layout_.pages_of(plan.stays[index_of(instr.stays.front())].bundle));
+  const BundleId bundle = plan.stays[index_of(instr.stays.front())].bundle;
+  return keeps_slots(bundle) || slots_->can_allocate(layout_.pages_of(bundle));
 }
 
 // Their ends wake the engine.
@@ -259,10 +260,15 @@ int Executor::disk_of(BundleId bundle) const {
   return slots.empty() ? RunEvents::nowhere : slots_->location(slots.front()).file;
 }
 
-// A new version goes to new slots; the old ones stand until it is complete. A local bundle has one place.
+// A local bundle has one place, and is written there again.
+bool Executor::keeps_slots(BundleId bundle) const {
+  return !layout_.bundles[index_of(bundle)].state && !bundle_slots_[index_of(bundle)].empty();
+}
+
+// A new version goes to new slots; the old ones stand until it is complete.
 void Executor::replace_slots(BundleId bundle) {
+  if (keeps_slots(bundle)) return;
   auto& slots = bundle_slots_[index_of(bundle)];
-  if (!layout_.bundles[index_of(bundle)].state && !slots.empty()) return;
   SPILLWAY_CHECK(slots_ != nullptr, "a plan moves bundle {}, but there is no slot file", index_of(bundle));
   replaced_slots_[index_of(bundle)] = std::move(slots);
   slots.clear();

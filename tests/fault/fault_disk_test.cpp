@@ -139,6 +139,17 @@ TEST_F(FaultDisk, ADiskThatCannotBeMeasuredInPassingIsAssumed) {
   EXPECT_THAT(observer.notes, Contains(HasSubstr("is assumed")));
 }
 
+// What it moves is written again where it lies, in slots of which none is free.
+TEST_F(FaultDisk, ARunWithoutCommitsNeedsNoSlotsToSpare) {
+  options_.save_steps = -1;
+  options_.per_device_train_batch_size = 128;
+  options_.page_size_bytes = 64 << 10;
+  options_.memory_bytes = run_plan(options_).min_memory_bytes + (4 << 20);
+  RecordingObserver observer;
+  run_train(options_, observer);
+  EXPECT_EQ(observer.steps.size(), 2U);
+}
+
 TEST_F(FaultDisk, AFullSpillDirectoryIsADeviceErrorThatSaysWhatIsNeeded) {
   const SmallFileSystem small(scratch_ / "small", 256 << 10);
   if (!small.mounted()) GTEST_SKIP() << "mounting a small file system is not allowed here: " << small.why_not();
