@@ -120,12 +120,16 @@ class Scraper : public RecordingObserver {
 };
 
 TEST_F(Reported, TheEndpointServesTheNumbersOfTheRunAndChangesNoBit) {
-  options_.memory_bytes = std::int64_t{1} << 40;
-  options_.memory_bytes = run_plan(options_).min_memory_bytes;
+  const auto at_the_smallest_budget = [this] {
+    options_.memory_bytes = std::int64_t{1} << 40;
+    options_.memory_bytes = run_plan(options_).min_memory_bytes;
+  };
+  at_the_smallest_budget();
   RecordingObserver dark;
   run_train(options_, dark);
   options_.output_dir = (scratch_ / "served").string();
   options_.metrics_address = "127.0.0.1:0";
+  at_the_smallest_budget();  // which has room for the endpoint
   Scraper scraper;
   run_train(options_, scraper);
   ASSERT_EQ(scraper.steps.size(), 6U);
