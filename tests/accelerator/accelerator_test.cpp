@@ -86,7 +86,7 @@ TEST_F(OnAnAccelerator, TheSameBitsWithoutClippingAndWithEvaluation) {
 TEST_F(OnAnAccelerator, TheSameBitsWhereverUpdatesRun) {
   options_.max_grad_norm = 0.5;
   const Outcome expected = run(options_);
-  for (const std::string update_on : {"cpu", "device", "2", "auto"}) {
+  for (const std::string update_on : cases(std::vector{"2", "auto", "cpu", "device"})) {
     TrainOptions options = with_device(0.2);
     options.update_on = update_on;
     options.memory_bytes = run_plan(options).min_memory_bytes;
@@ -107,7 +107,7 @@ TEST_F(OnAnAccelerator, TheSameBitsWhereItReachesTheDiskItself) {
     options_.save_steps = clips ? 1 : -1;
     options_.deferred_layers = clips ? -1 : 0;
     const Outcome expected = run(options_);
-    for (const double share : {0.0, 0.2}) {
+    for (const double share : cases(std::vector{0.0, 0.2})) {
       set_host_accelerator_faults({.reaches_disk = true});
       TrainOptions options = with_device(share);
       options.memory_bytes = run_plan(options).min_memory_bytes;
