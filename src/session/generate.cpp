@@ -81,6 +81,14 @@ std::vector<TokenId> prompt_tokens(const Tokenizer& tokenizer, const GenerateOpt
   return tokens;
 }
 
+void require_known(const std::vector<TokenId>& prompt, const ModelConfig& config) {
+  for (const TokenId id : prompt) {
+    if (id < static_cast<std::uint64_t>(config.vocab_size)) continue;
+    throw UserError("prompt: the tokenizer gives token id {}, but the model has a vocab_size of {}; leave it out", id,
+                    config.vocab_size);
+  }
+}
+
 bool ends(const ModelConfig& config, const Tokenizer& tokenizer, std::int64_t token) {
   const auto& ids = config.eos_token_ids;
   if (std::find(ids.begin(), ids.end(), token) != ids.end()) return true;
@@ -98,6 +106,7 @@ GenerateReport run_generate(const GenerateOptions& options, const TextSink& sink
       tokenizer.vocab_size() * tokenizer_bytes_per_token +
       config.vocab_size * (static_cast<std::int64_t>(sizeof(float)) + Sampler::bytes_per_token);
   const std::vector<TokenId> prompt = prompt_tokens(tokenizer, options);
+  require_known(prompt, config);
   const auto prompt_count = static_cast<std::int64_t>(prompt.size());
   if (prompt_count >= config.max_position_embeddings) {
     throw UserError("prompt: it has {} tokens, but the model has {} positions, one of them for what comes; shorten it",
@@ -112,6 +121,8 @@ GenerateReport run_generate(const GenerateOptions& options, const TextSink& sink
   report.notes = model.notes;
   Sampler sampler({options.temperature, options.top_k, options.top_p, static_cast<std::uint64_t>(options.seed)});
   StreamDecoder decoder(tokenizer, true);
+  for (const TokenId id : prompt)
+    decoder.push(id);  // what follows is no beginning, of which decoders may strip a space
   std::vector<TokenId> fresh = prompt;
   while (report.new_tokens < rows - prompt_count) {
     const std::int64_t token = sampler.next(generator.feed(fresh));

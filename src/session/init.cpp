@@ -160,8 +160,9 @@ InitReport run_init(const InitOptions& options) {
     throw UserError("vocab_size: {} is less than the {} ids of the tokenizer; leave it out, or give at least that",
                     config.vocab_size, tokenizer.vocab_size());
   }
-  if (tokenizer.begin_token()) config.bos_token_id = *tokenizer.begin_token();
-  if (tokenizer.end_token()) config.eos_token_ids = {static_cast<std::int64_t>(*tokenizer.end_token())};
+  config.bos_token_id = tokenizer.begin_token();  // a preset's are those of another tokenizer
+  config.eos_token_ids.clear();
+  if (tokenizer.end_token()) config.eos_token_ids.push_back(static_cast<std::int64_t>(*tokenizer.end_token()));
   config.torch_dtype = options.dtype == "bf16" ? "bfloat16" : options.dtype == "f16" ? "float16" : "float32";
   parse_hf_config(write_hf_config(config), "the model asked for");  // refuses what the other verbs would
   make_output(options.output);

@@ -46,13 +46,15 @@ std::optional<TokenId> by_name(const json& fields, const std::string& key, const
   return id == kNoToken ? std::nullopt : std::optional(id);
 }
 
-// An id, or a list of ids.
+// An id, or a list of ids. Configurations often keep a begin token of another tokenizer, beyond the ids of this one.
 std::optional<TokenId> by_id(const json& fields, const std::string& key, const std::string& file,
                              std::int64_t id_limit) {
   if (!fields.contains(key) || fields[key].is_null()) return std::nullopt;
-  const json& value = fields[key].is_array() && !fields[key].empty() ? fields[key][0] : fields[key];
+  if (fields[key].is_array() && fields[key].empty()) return std::nullopt;
+  const json& value = fields[key].is_array() ? fields[key][0] : fields[key];
   if (!value.is_number_unsigned()) throw UserError("{}: {} must be an id, not {}", file, key, value.dump());
   if (value.get<std::uint64_t>() >= static_cast<std::uint64_t>(id_limit)) {
+    if (key == "bos_token_id") return std::nullopt;
     throw UserError("{}: {} is {}, but the tokenizer's ids end at {}", file, key, value.dump(), id_limit - 1);
   }
   return value.get<TokenId>();
