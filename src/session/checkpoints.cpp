@@ -361,7 +361,9 @@ std::string RunCheckpoints::next_command() const {
 
 std::string RunCheckpoints::stop_without_commits(std::int64_t step) const {
   std::int64_t kept = found_ ? found_->run.step : 0;  // by an earlier run, with another save_steps
-  for (const ExportFolder& folder : exports_in(output_dir())) kept = std::max(kept, folder.full ? folder.step : 0);
+  for (const ExportFolder& folder : exports_in(output_dir())) {
+    if (folder.full && folder.step <= step) kept = std::max(kept, folder.step);  // later ones were left
+  }
   const std::string stopped = fmt::format("stopped after step {}; nothing is committed, since save_steps is -1", step);
   if (kept > 0) return fmt::format("{}: {} goes on from step {}", stopped, next_command(), kept);
   return fmt::format("{}: to start anew name another output_dir, or remove {}", stopped, output_dir().string());

@@ -97,7 +97,7 @@ bool TrainingSetup::may_write_as(const std::vector<UpdateWay>& ways) const {
 // With the rates that are known without measuring, or assumed; endless for a way that is not planned. Updates alone run
 // from rest to rest; a deferred step has its share of those that complete the updates of steps that commit.
 ClipCosts TrainingSetup::simulated_clip_costs() const {
-  const KnownMachine machine = recalled();
+  const KnownMachine& machine = recalled();
   const auto step_seconds = [&](UpdateWay way) {
     const std::int32_t step = steps.index_of_step(way);
     return step < 0 ? std::numeric_limits<double>::infinity() : timeline(machine, step).seconds;

@@ -67,15 +67,20 @@ std::vector<DiskRate> disks_for(const MachineRates& rates, RatesOf whose, const 
 }
 
 // Whether any had to be measured. One without room for what would be measured is left out: a run may need less of it.
-bool measure_disks(const RunChoices& choices, std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates) {
+bool measure_disks(const RunChoices& choices, std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates,
+                   std::vector<std::string>& notes) {
   bool fresh = false;
   for (const std::filesystem::path& directory : choices.spill_dirs) {
     const std::filesystem::path place = existing_folder(directory);
     if (find_disk(rates, RatesOf::this_machine, place, page_bytes) != nullptr) continue;
     const std::int64_t free_bytes = free_bytes_of(place);
     if (free_bytes >= 0 && free_bytes < 2 * probe_file_bytes(page_bytes, limits)) continue;
-    rates.disks.push_back(measure_disk(place, page_bytes, limits));
-    fresh = true;
+    try {
+      rates.disks.push_back(measure_disk(place, page_bytes, limits));
+      fresh = true;
+    } catch (const Error& error) {
+      notes.push_back(fmt::format("the disk cannot be measured: {}", error.what()));
+    }
   }
   return fresh;
 }
@@ -103,15 +108,16 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
   limits.seconds = op_probe_seconds;
   if (choices.accelerator) programs = {};  // its kernels are not the processor's
   for (const Program* program : programs) fresh |= measure_ops(*program, kernels, page_bytes, limits, rates) > 0;
-  try {
-    limits.seconds = disk_probe_seconds;
-    fresh |= measure_disks(choices, page_bytes, limits, rates);
-    if (!knew_a_disk && !rates.disks.empty()) {
-      limits.seconds = slowdown_probe_seconds;
+  limits.seconds = disk_probe_seconds;
+  fresh |= measure_disks(choices, page_bytes, limits, rates, known.notes);
+  if (!knew_a_disk && !rates.disks.empty()) {
+    limits.seconds = slowdown_probe_seconds;
+    try {
       measure_slowdowns(rates.disks.front(), choices.threads, limits, rates);
+    } catch (const Error& error) {
+      known.notes.push_back(fmt::format("the disk cannot be measured: {}", error.what()));
+      rates.disks.clear();  // with one, slowdowns count as measured
     }
-  } catch (const Error& error) {
-    known.notes.push_back(fmt::format("the disk cannot be measured: {}", error.what()));
   }
   return fresh ? share_rates(cache, rates, false) : rates;
 }

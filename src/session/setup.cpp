@@ -97,6 +97,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   choose_updates();
   plan_commits();
   work.score = score();
+  recalled_.reset();
   planned.min_memory_bytes = needs_.min_memory_bytes;
   planned.in_memory_bytes = needs_.in_memory_bytes;
   planned.min_device_bytes = needs_.min_device_bytes;
@@ -172,15 +173,17 @@ std::vector<PieceId> TrainingSetup::pieces_to_pin(double share) const {
 }
 
 bool TrainingSetup::guessed_the_disk() const {
-  return planned.fits() && work.tried.size() > 1 && recalled().disk.source == RateSource::predicted;
+  if (!planned.fits() || work.tried.size() < 2) return false;
+  return recall_machine(options.machine, choices, planned.layout.page_bytes).disk.source == RateSource::predicted;
 }
 
 Timeline TrainingSetup::simulated(const Plan& plan, const StepRates& rates) const {
   return options.overlap_steps ? simulate_steady(plan, planned.layout, rates) : simulate(plan, planned.layout, rates);
 }
 
-KnownMachine TrainingSetup::recalled() const {
-  return recall_machine(options.machine, choices, planned.layout.page_bytes);
+const KnownMachine& TrainingSetup::recalled() const {
+  if (!recalled_) recalled_ = recall_machine(options.machine, choices, planned.layout.page_bytes);
+  return *recalled_;
 }
 
 // A step by one of the plans, in virtual time.
@@ -241,7 +244,7 @@ WorkScore TrainingSetup::score(std::int32_t step) const {
   const DiskWrites writes = disk_writes(plan, planned.layout);
   score.state_write_bytes = writes.state_bytes;
   score.local_write_bytes = writes.local_bytes;
-  const KnownMachine machine = recalled();
+  const KnownMachine& machine = recalled();
   const Timeline simulated = timeline(machine, step);
   score.seconds = simulated.seconds;
   score.stalled_seconds = simulated.stalled_seconds;

@@ -70,7 +70,7 @@ class TrainingSetup {
   bool plan_work(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
   std::vector<PieceId> pieces_to_pin(double share) const;
-  KnownMachine recalled() const;
+  const KnownMachine& recalled() const;
   Timeline timeline(const KnownMachine& machine, std::int32_t step = 0) const;
   WorkScore score(std::int32_t step = 0) const;
   void choose_way();
@@ -95,9 +95,10 @@ class TrainingSetup {
   double cost_of(const WorkScore& of) const;
   void say_where_updates_run();
 
-  std::vector<UpdateWay> ways_;       // that are planned
-  std::int32_t deferred_layers_ = 0;  // 0: a deferred step defers all
-  std::int64_t planned_ops_ = 0;      // of all Programs planned while the steps are chosen
+  mutable std::optional<KnownMachine> recalled_;  // while steps are chosen: reading it takes time and memory
+  std::vector<UpdateWay> ways_;                   // that are planned
+  std::int32_t deferred_layers_ = 0;              // 0: a deferred step defers all
+  std::int64_t planned_ops_ = 0;                  // of all Programs planned while the steps are chosen
   // What needs least, and what moves nothing and recomputes nothing: of the first that is planned.
   struct Needs {
     std::int64_t min_memory_bytes = 0;

@@ -175,23 +175,23 @@ class Tracks {
   std::array<std::int64_t, event_lane_count> free_ns_{};  // by lane: the end of its latest move
 };
 
+// The number, among those of a run, of the first step that is wanted and whole; and when it or, where no step begins,
+// the first event was. Steps alone are counted, since counters may go on while a trace is written.
 struct Window {
-  std::int64_t skipped = 0;  // events before it
+  std::int64_t first_step = 0;
   std::int64_t begin_ns = 0;
 };
 
-// From the first step that is wanted and whole on.
 Window window_of(const VisitEvents& events, std::int64_t steps) {
-  std::deque<Window> begins;  // of the last steps
-  Window first;
+  std::deque<Window> last;
   std::int64_t number = 0;
+  std::optional<std::int64_t> first_ns;
   events([&](const Event& event) {
-    if (number == 0) first = {0, event.time_ns};
-    if (event.kind == EventKind::step_begin) begins.push_back({number, event.time_ns});
-    if (std::ssize(begins) > steps) begins.pop_front();
-    ++number;
+    if (!first_ns) first_ns = event.time_ns;
+    if (event.kind == EventKind::step_begin) last.push_back({++number, event.time_ns});
+    if (std::ssize(last) > steps) last.pop_front();
   });
-  return begins.empty() ? first : begins.front();
+  return last.empty() ? Window{0, first_ns.value_or(0)} : last.front();
 }
 
 }  // namespace
@@ -203,10 +203,11 @@ void write_trace(const Catalog& catalog, const VisitEvents& events, const TraceO
   Tracks tracks(catalog, json);
   MemoryByTag memory(catalog);
   std::array<std::int64_t, event_memory_count> used{-1, catalog.device_bytes > 0 ? -1 : 0};
-  std::int64_t number = 0;
+  std::int64_t step = 0;
   events([&](const Event& event) {
     memory.take(event);
-    if (number++ < window.skipped) return;
+    if (event.kind == EventKind::step_begin) ++step;
+    if (step < window.first_step) return;
     tracks.take(event);
     for (const EventMemory where : {EventMemory::host, EventMemory::device}) {
       std::int64_t& known = used[static_cast<std::size_t>(where)];
