@@ -92,6 +92,8 @@ void require_known(const std::vector<TokenId>& prompt, const ModelConfig& config
 bool ends(const ModelConfig& config, const Tokenizer& tokenizer, std::int64_t token) {
   const auto& ids = config.eos_token_ids;
   if (std::find(ids.begin(), ids.end(), token) != ids.end()) return true;
+  const auto& stops = tokenizer.stop_tokens();
+  if (std::find(stops.begin(), stops.end(), static_cast<TokenId>(token)) != stops.end()) return true;
   return tokenizer.end_token() && static_cast<std::int64_t>(*tokenizer.end_token()) == token;
 }
 

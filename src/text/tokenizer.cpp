@@ -280,6 +280,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
 std::int64_t Tokenizer::vocab_size() const { return impl_->vocab_size_; }
 std::optional<TokenId> Tokenizer::begin_token() const { return impl_->ends_.begin; }
 std::optional<TokenId> Tokenizer::end_token() const { return impl_->ends_.end; }
+const std::vector<TokenId>& Tokenizer::stop_tokens() const { return impl_->ends_.stops; }
 
 std::optional<std::string> Tokenizer::token_text(TokenId id) const {
   const std::optional<std::string_view> text = impl_->token_text(id);

@@ -45,6 +45,8 @@ class Tokenizer {
   std::int64_t vocab_size() const;  // largest id + 1
   std::optional<TokenId> begin_token() const;
   std::optional<TokenId> end_token() const;
+  // What generation ends with beside it, as generation_config.json has it.
+  const std::vector<TokenId>& stop_tokens() const;
   std::optional<std::string> token_text(TokenId id) const;  // as the vocabulary writes it
   std::string describe() const;
 

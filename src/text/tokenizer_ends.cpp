@@ -60,6 +60,21 @@ std::optional<TokenId> by_id(const json& fields, const std::string& key, const s
   return value.get<TokenId>();
 }
 
+std::vector<TokenId> stops_of(const json& fields, const std::string& file, std::int64_t id_limit) {
+  std::vector<TokenId> stops;
+  const auto add = [&](const json& id) {
+    if (const auto stop = by_id({{"eos_token_id", id}}, "eos_token_id", file, id_limit)) stops.push_back(*stop);
+  };
+  const auto ids = fields.find("eos_token_id");
+  if (ids == fields.end()) return stops;
+  if (ids->is_array()) {
+    std::for_each(ids->begin(), ids->end(), add);
+  } else {
+    add(*ids);
+  }
+  return stops;
+}
+
 template <std::size_t N>
 std::optional<TokenId> first_known(const std::array<std::string_view, N>& names, const FindToken& find) {
   for (const std::string_view name : names) {
@@ -73,7 +88,7 @@ std::optional<TokenId> first_known(const std::array<std::string_view, N>& names,
 EndTokens well_known_end_tokens(const FindToken& find) {
   constexpr std::array<std::string_view, 3> kBegins = {"<|begin_of_text|>", "<s>", "<bos>"};
   constexpr std::array<std::string_view, 5> kEnds = {"<|endoftext|>", "</s>", "<|end_of_text|>", "<|im_end|>", "<eos>"};
-  return {first_known(kBegins, find), first_known(kEnds, find)};
+  return {first_known(kBegins, find), first_known(kEnds, find), {}};
 }
 
 EndTokens read_end_tokens(const std::filesystem::path& folder, const FindToken& find, std::int64_t id_limit) {
@@ -84,6 +99,7 @@ EndTokens read_end_tokens(const std::filesystem::path& folder, const FindToken& 
   for (const char* name : {"tokenizer_config.json", "generation_config.json", "config.json"}) {
     const std::string file = (folder / name).string();
     const json fields = read_fields(file);
+    if (file.ends_with("generation_config.json")) ends.stops = stops_of(fields, file, id_limit);
     take(by_name(fields, "bos_token", file, find), ends.begin);
     take(by_name(fields, "eos_token", file, find), ends.end);
     if (!ends.begin) take(by_id(fields, "bos_token_id", file, id_limit), ends.begin);

@@ -462,15 +462,20 @@ TEST_F(Verbs, GenerateKeepsTheSpaceBetweenThePromptAndWhatFollows) {
                  "--num-hidden-layers", "1", "--intermediate-size", "24", "--hidden-size", "16", path("words_model")})
                 .code,
             0);
+  const auto generate = [&](const std::string& seed) {
+    return run({"generate", "--model", path("words_model"), "--prompt", "a", "--max-new-tokens", "8", "--temperature",
+                "1", "--seed", seed});
+  };
   std::size_t longest = 0;
   for (const std::string seed : {"1", "2", "3", "4"}) {
-    const Outcome outcome = run({"generate", "--model", path("words_model"), "--prompt", "a", "--max-new-tokens", "8",
-                                 "--temperature", "1", "--seed", seed});
+    const Outcome outcome = generate(seed);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_THAT(outcome.out, testing::MatchesRegex("a( [ab])*\n"));
     longest = std::max(longest, outcome.out.size());
   }
   EXPECT_GT(longest, 2U) << "something follows";
+  folder_.file("words_model/generation_config.json", R"({"eos_token_id": [2, 3, 4]})");
+  for (const std::string seed : {"1", "2", "3", "4"}) EXPECT_EQ(generate(seed).out, "a\n") << "each ends it";
 }
 
 // Added to a tokenizer, and not to the model.
