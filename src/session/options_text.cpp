@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -87,9 +88,11 @@ struct Setter {
   }
 
   void operator()(bool* value) const {
-    if (text() != "true" && text() != "false")
+    constexpr std::array words = {"true", "True", "TRUE", "false", "False", "FALSE"};  // of YAML's core schema
+    const auto word = std::find(words.begin(), words.end(), text());
+    if (word == words.end())
       throw UserError("{} is '{}', which is neither true nor false; give one of them", where, text());
-    *value = text() == "true";
+    *value = word - words.begin() < 3;
   }
 
   void operator()(std::string* value) const {

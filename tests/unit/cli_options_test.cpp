@@ -122,6 +122,10 @@ TEST(Options, ReadsNumbersAsPeopleWriteThem) {
   EXPECT_EQ(o.memory_bytes, 3 * gib / 2);
   set(o, "memory", {"auto"});
   EXPECT_EQ(o.memory_bytes, 0);
+  set(o, "shuffle", {"FALSE"});
+  EXPECT_FALSE(o.shuffle);
+  set(o, "shuffle", {"True"});
+  EXPECT_TRUE(o.shuffle);
 }
 
 TEST(Options, RefusesWithKeyAndValue) {
