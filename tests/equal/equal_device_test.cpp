@@ -170,6 +170,7 @@ TEST_F(OnADevice, WhatGoesDirectlyIsNotCopied) {
   options_.policy = "farthest";  // what is chosen by simulated time may differ
   options_.order = "layer";
   options_.recompute = "none";
+  options_.update_on = "device";
   options_.max_grad_norm = 0;
   options_.deferred_layers = 0;
   options_.save_steps = -1;
