@@ -154,7 +154,7 @@ TEST_F(OnADevice, TheSameBitsWhereTheDiskIsReachedDirectlyAndUpdatesRunOnBothSid
   options_.dtype = "bf16";
   const Outcome expected = run(options_);
   for (const std::string update_on : cases(std::vector{"cpu", "2"})) {
-    for (const std::string policy : {"auto", "everything-on-disk", "lru"}) {
+    for (const std::string policy : cases(std::vector{"auto", "everything-on-disk", "lru"})) {
       TrainOptions options = with_device(0.1);
       options.device_direct = "true";
       options.update_on = update_on;
