@@ -123,8 +123,8 @@ GenerateReport run_generate(const GenerateOptions& options, const TextSink& sink
   report.notes = model.notes;
   Sampler sampler({options.temperature, options.top_k, options.top_p, static_cast<std::uint64_t>(options.seed)});
   StreamDecoder decoder(tokenizer, true);
-  for (const TokenId id : prompt)
-    decoder.push(id);  // what follows is no beginning, of which decoders may strip a space
+  // Decoders may strip a space of a text's beginning, which is the prompt's.
+  for (const TokenId id : prompt) decoder.push(id);
   std::vector<TokenId> fresh = prompt;
   while (report.new_tokens < rows - prompt_count) {
     const std::int64_t token = sampler.next(generator.feed(fresh));

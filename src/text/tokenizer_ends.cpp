@@ -60,17 +60,12 @@ std::optional<TokenId> by_id(const json& fields, const std::string& key, const s
   return value.get<TokenId>();
 }
 
-std::vector<TokenId> stops_of(const json& fields, const std::string& file, std::int64_t id_limit) {
+// Of one id or a list; what is none never comes, and ends nothing.
+std::vector<TokenId> stops_of(const json& fields) {
   std::vector<TokenId> stops;
-  const auto add = [&](const json& id) {
-    if (const auto stop = by_id({{"eos_token_id", id}}, "eos_token_id", file, id_limit)) stops.push_back(*stop);
-  };
-  const auto ids = fields.find("eos_token_id");
-  if (ids == fields.end()) return stops;
-  if (ids->is_array()) {
-    std::for_each(ids->begin(), ids->end(), add);
-  } else {
-    add(*ids);
+  const json ids = fields.value("eos_token_id", json::array());
+  for (const json& id : ids.is_array() ? ids : json::array({ids})) {
+    if (id.is_number_unsigned() && id.get<std::uint64_t>() < kNoToken) stops.push_back(id.get<TokenId>());
   }
   return stops;
 }
@@ -99,7 +94,7 @@ EndTokens read_end_tokens(const std::filesystem::path& folder, const FindToken& 
   for (const char* name : {"tokenizer_config.json", "generation_config.json", "config.json"}) {
     const std::string file = (folder / name).string();
     const json fields = read_fields(file);
-    if (file.ends_with("generation_config.json")) ends.stops = stops_of(fields, file, id_limit);
+    if (file.ends_with("generation_config.json")) ends.stops = stops_of(fields);
     take(by_name(fields, "bos_token", file, find), ends.begin);
     take(by_name(fields, "eos_token", file, find), ends.end);
     if (!ends.begin) take(by_id(fields, "bos_token_id", file, id_limit), ends.begin);

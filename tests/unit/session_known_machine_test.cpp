@@ -98,20 +98,27 @@ TEST_F(KnownDisks, BlocksOfAnotherSizeAreBetterThanAGuess) {
   EXPECT_DOUBLE_EQ(recalled().read_bytes_per_second, 123e6);
 }
 
-// One of two: the run is not to be planned as if it had that one alone, and has the other to measure.
+// One of two: the run is not to be planned as if it had that one alone, and measures the other first.
 TEST_F(KnownDisks, OneThatIsNotKnownIsAssumedBesideOneThatIs) {
-  const std::filesystem::path in_memory = "/dev/shm";
-  if (device_of(in_memory) == device_of(spill_.path())) GTEST_SKIP() << "there are no two devices here";
+  const std::filesystem::path on_another_device = "/proc";
+  ASSERT_NE(device_of(on_another_device), device_of(spill_.path()));
   DiskRate slow = disk(device_of(spill_.path()), 123e6);
   slow.write_bytes_per_second = slow.mixed_bytes_per_second = 123e6;
   share_rates(cache_directory(), rates_with({slow}), false);
-  choices_.spill_dirs = {in_memory, spill_.path()};
+  choices_.spill_dirs = {on_another_device, spill_.path()};
   const KnownMachine known = recall_machine("", choices_, page_bytes);
   EXPECT_EQ(known.disk.source, RateSource::predicted);
   ASSERT_EQ(known.disk_shares.size(), 2U);
   EXPECT_GT(known.disk_shares[0], known.disk_shares[1]) << "in the order of the directories";
+}
+
+// Where one fails, what was measured of the other is kept.
+TEST_F(KnownDisks, OneThatFailsDoesNotTakeTheOther) {
+  choices_.spill_dirs = {"/proc", spill_.path()};
   EXPECT_TRUE(measures());
+  choices_.spill_dirs = {spill_.path()};
   EXPECT_EQ(recall_machine("", choices_, page_bytes).disk.source, RateSource::measured);
+  EXPECT_FALSE(measures());
 }
 
 TEST_F(KnownDisks, AFileCountsByDirectoryWhateverTheDevice) {

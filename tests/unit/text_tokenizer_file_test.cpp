@@ -218,6 +218,9 @@ TEST_F(TokenizerFolder, EndTokenComesFromTheFilesInOrder) {
   write("tokenizer_config.json",
         R"({"added_tokens_decoder": {"0": {"content": "x"}}, "eos_token": {"content": "<e>"}})");
   EXPECT_EQ(Tokenizer::load(folder_).end_token(), TokenId{5});
+  write("generation_config.json", R"({"eos_token_id": [99999, 1]})");  // of a model that knows more
+  EXPECT_EQ(Tokenizer::load(folder_).end_token(), TokenId{5});
+  EXPECT_EQ(Tokenizer::load(folder_).stop_tokens(), (std::vector<TokenId>{99999, 1}));
   write("tokenizer_config.json", R"({"eos_token": "ab", "bos_token": null})");
   EXPECT_EQ(Tokenizer::load(folder_).end_token(), TokenId{3});
 }
