@@ -1,0 +1,295 @@
+// `spillway plan` from end to end on tiny models: what it prints.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <map>
+
+#include "verbs.h"
+
+namespace spillway {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST_F(Verbs, PlanAnswersForAMachineGivenByAFewNumbers) {
+  const auto compute_seconds = [&](const std::string& rate) {
+    folder_.file("machine.json",
+                 R"({"op_seconds": 0, "memory_bytes_per_second": 1e30, "f32_flops_per_second": )" + rate + "}");
+    const Outcome outcome =
+        run({"plan", "--model", path("model"), "--data", path("data.txt"), "--dtype", "f32", "--max-seq-len", "16",
+             "--memory", "2GiB", "--machine", path("machine.json"), "--predict", "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("compute_seconds").get<double>();
+  };
+  const double slow = compute_seconds("1e9");
+  EXPECT_GT(slow, 0);
+  EXPECT_NEAR(compute_seconds("4e9"), slow / 4, 1e-9 * slow);
+}
+
+TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
+  ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
+  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e6}]})");
+  const std::vector<std::string> asked{
+      "plan",        "--model",   path("larger"),       "--data",     path("data.txt"),
+      "--dtype",     "f32",       "--max-seq-len",      "16",         "--gradient-accumulation-steps",
+      "4",           "--machine", path("machine.json"), "--disk-tbw", "100",
+      "--max-steps", "7"};
+  const auto plan = [&](const std::string& memory) {
+    std::vector<std::string> arguments = asked;
+    arguments.insert(arguments.end(), {"--memory", memory, "--json"});
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const auto wide = plan("2GiB");
+  const auto smallest = wide.at("min_memory_bytes").get<std::int64_t>();
+  const auto tight = plan(std::to_string(smallest));
+  const auto middling = plan(std::to_string((smallest + wide.at("in_memory_bytes").get<std::int64_t>()) / 2));
+  for (const auto& json : {wide, tight, middling}) {
+    double seconds = 0;
+    for (const auto& phase : json.at("phases")) {
+      seconds += phase.at("compute_seconds").get<double>() + phase.at("wait_seconds").get<double>();
+    }
+    const auto step = json.at("step_seconds").get<double>();
+    EXPECT_NEAR(seconds, step, 1e-6 * step);
+    EXPECT_GE(step, json.at("lower_bound_seconds").get<double>() * (1 - 1e-9));
+    EXPECT_NEAR(json.at("share_of_bound").get<double>() * step, json.at("lower_bound_seconds").get<double>(), 1e-9);
+    EXPECT_NEAR(json.at("run_seconds").get<double>(), 7 * step, 1e-6 * step);
+    std::int64_t peak = 0;
+    std::int64_t waste = 0;
+    for (const auto& row : json.at("peak_by_tag")) {
+      peak += row.at("bytes").get<std::int64_t>();
+      waste += row.at("waste_bytes").get<std::int64_t>();
+      EXPECT_LE(row.at("waste_bytes"), row.at("bytes")) << row;
+    }
+    EXPECT_GT(waste, 0) << "vectors of norms fill no page";
+    EXPECT_LT(waste, peak / 2);
+    EXPECT_EQ(peak, json.at("peak_memory_bytes").get<std::int64_t>());
+  }
+  EXPECT_EQ(wide.at("levers").size(), 1U);  // neither memory nor a disk helps where nothing moves
+  EXPECT_EQ(wide.at("disk_write_bytes_per_step").get<std::int64_t>(), 0);
+  EXPECT_EQ(tight.at("bottleneck"), "disk");
+  std::int64_t written = 0;
+  for (const auto& row : tight.at("links")) written += row.at("write_bytes").get<std::int64_t>();
+  EXPECT_EQ(written, tight.at("disk_write_bytes_per_step").get<std::int64_t>());
+  EXPECT_GT(tight.at("disk_life_years").get<double>(), 0);
+  std::map<std::string, double> speedup;
+  for (const auto& lever : middling.at("levers")) speedup[lever.at("what")] = lever.at("speedup");
+  EXPECT_NEAR(speedup.at("a second disk"), 2, 0.2);
+  EXPECT_NEAR(speedup.at("twice the compute"), 1, 0.05) << "the disk binds";
+  EXPECT_GT(speedup.at("twice the memory"), 1.05);
+  EXPECT_GT(speedup.at("twice the batch"), 0);
+}
+
+TEST_F(Verbs, PlanSaysWhichWayStepsClip) {
+  ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
+  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"plan",
+                                       "--model",
+                                       path("larger"),
+                                       "--data",
+                                       path("data.txt"),
+                                       "--dtype",
+                                       "f32",
+                                       "--machine",
+                                       path("machine.json"),
+                                       "--max-seq-len",
+                                       "16",
+                                       "--max-steps",
+                                       "7"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto smallest = nlohmann::json::parse(plan({"--json"})).at("min_memory_bytes").get<std::int64_t>();
+  const std::string memory = std::to_string(smallest + (8 << 20));  // in which each way finds room
+  for (const std::string mode : {"after", "deferred", "speculative"}) {
+    const std::vector<std::string> forced{"--memory", memory, "--max-grad-norm", "1", "--clip-mode", mode};
+    std::vector<std::string> as_json = forced;
+    as_json.emplace_back("--json");
+    EXPECT_EQ(nlohmann::json::parse(plan(as_json)).at("clip"), mode);
+    const std::string text = plan(forced);
+    EXPECT_THAT(text, testing::ContainsRegex("clipping +" + mode + "\n"));
+    EXPECT_EQ(text.find("if none clips") != std::string::npos, mode == "speculative") << text;
+  }
+  const std::vector<std::string> unlimited{"--memory", memory, "--max-grad-norm", "0"};
+  EXPECT_THAT(plan(unlimited), testing::ContainsRegex("clipping +none\n"));
+}
+
+// So slow on the processor that a step ends with a wait for them.
+TEST_F(Verbs, PlanCountsUpdatesBesideADevice) {
+  folder_.file("machine.json", "{}");
+  folder_.file("run.yaml", "model: " + path("model") + "\ndata: [" + path("data.txt") + "]\nmachine: " +
+                               path("machine.json") + "\ndtype: f32\nmax_seq_len: 16\nmemory: 2GiB\ndevice: virtual\n" +
+                               "device_memory: 512MiB\nupdate_on: cpu\nupdate_rate_cpu: 100000\nclip_mode: after\n");
+  const auto plan = [&](const std::string& more) {
+    const Outcome outcome = run({"plan", path("run.yaml"), more});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto json = nlohmann::json::parse(plan("--json"));
+  const auto step = json.at("step_seconds").get<double>();
+  EXPECT_EQ(json.at("bottleneck"), "update");
+  double seconds = 0;
+  double waits = 0;
+  for (const auto& phase : json.at("phases")) {
+    seconds += phase.at("compute_seconds").get<double>() + phase.at("wait_seconds").get<double>();
+    waits += phase.at("wait_seconds").get<double>();
+  }
+  EXPECT_NEAR(seconds, step, 1e-6 * step);
+  EXPECT_NEAR(waits, json.at("stall_seconds").get<double>(), 1e-6 * step);
+  EXPECT_EQ(json.at("phases").back().at("phase"), "update");
+  EXPECT_GT(json.at("phases").back().at("wait_seconds").get<double>(), step / 2);
+  EXPECT_THAT(plan("--predict"), HasSubstr(fmt::format("{:.3f} s of updates on the processor; the plan reaches",
+                                                       json.at("update_seconds").get<double>())));
+}
+
+// Those of the step before, while a deferred one begins.
+TEST_F(Verbs, PlanCountsKeptGradientsAmongWhatIsAlive) {
+  const Outcome outcome =
+      run({"plan", "--model", path("model"), "--data", path("data.txt"), "--dtype", "f32", "--max-seq-len", "16",
+           "--memory", "2GiB", "--no-predict", "--clip-mode", "deferred", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  std::int64_t at_the_peak = 0;
+  for (const auto& row : json.at("peak_by_tag")) {
+    if (row.at("what") != "gradients" && row.at("what") != "activations") continue;
+    at_the_peak += row.at("bytes").get<std::int64_t>() - row.at("waste_bytes").get<std::int64_t>();
+  }
+  EXPECT_GE(json.at("placement").back().at("bytes").get<std::int64_t>(), at_the_peak);
+}
+
+// As a probe without an output folder measures it.
+TEST_F(Verbs, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) {
+  const auto disk = [](const std::filesystem::path& directory, double rate) {
+    return nlohmann::json{{"directory", directory.string()}, {"read_bytes_per_second", rate}};
+  };
+  const std::filesystem::path current = std::filesystem::current_path();
+  const std::filesystem::path temporary = std::filesystem::temp_directory_path();
+  if (current == temporary) GTEST_SKIP() << "both are " << current;
+  folder_.file("machine.json", nlohmann::json{{"disks", {disk(temporary, 1e6), disk(current, 5e8)}}}.dump());
+  ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"plan",
+                                       "--model",
+                                       path("larger"),
+                                       "--data",
+                                       path("data.txt"),
+                                       "--dtype",
+                                       "f32",
+                                       "--machine",
+                                       path("machine.json"),
+                                       "--max-seq-len",
+                                       "16",
+                                       "--recompute",
+                                       "none",
+                                       "--clip-mode",
+                                       "after",
+                                       "--order",
+                                       "layer",
+                                       "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const std::string memory = std::to_string(plan({"--memory", "2GiB"}).at("min_memory_bytes").get<std::int64_t>());
+  const auto disk_seconds = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--memory", memory});
+    return plan(more).at("disk_seconds").get<double>();
+  };
+  const double here = disk_seconds({"--spill-dir", current.string()});
+  EXPECT_GT(disk_seconds({"--spill-dir", temporary.string()}), 2 * here);
+  EXPECT_NEAR(disk_seconds({}), here, 1e-9 * here);
+}
+
+TEST_F(Verbs, PlanCountsTheStepsThatEpochsMake) {
+  const std::vector<std::string> epochs{
+      "--max-steps", "-1", "--num-train-epochs", "1.5", "--per-device-train-batch-size", "4"};
+  ASSERT_EQ(run(train(epochs)).code, 0);
+  const std::string metrics = folder_.text_of("out/metrics.jsonl");
+  std::vector<std::string> asked{"plan", "--model", path("model"), "--data",       path("data.txt"), "--max-seq-len",
+                                 "16",   "--dtype", "f32",         "--no-predict", "--json"};
+  asked.insert(asked.end(), epochs.begin(), epochs.end());
+  const auto json = nlohmann::json::parse(run(asked).out);
+  const auto steps = json.at("total_steps").get<std::int64_t>();
+  EXPECT_GT(steps, 5);
+  EXPECT_FALSE(json.at("total_steps_estimated").get<bool>());
+  EXPECT_THAT(metrics, HasSubstr(fmt::format("\"step\": {},", steps)));
+  EXPECT_THAT(metrics, Not(HasSubstr(fmt::format("\"step\": {},", steps + 1))));
+  asked[4] = path("gone.txt");
+  const Outcome without = run(asked);
+  EXPECT_EQ(without.code, 0);
+  EXPECT_THAT(without.err, HasSubstr("gone.txt"));
+  EXPECT_EQ(nlohmann::json::parse(without.out).at("total_steps"), 0);
+}
+
+TEST_F(Verbs, PlanSaysWhatDoesNotHoldForTheRunItIsAsked) {
+  const auto notes = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"plan",           "--model",       path("model"), "--data",
+                                       path("data.txt"), "--dtype",       "f32",         "--memory",
+                                       "2GiB",           "--max-seq-len", "16"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out + outcome.err;
+  };
+  EXPECT_THAT(notes({"--no-predict", "--spill-dir", path("nowhere")}),
+              HasSubstr(path("nowhere") + "' is no directory"));
+  EXPECT_THAT(notes({"--no-predict", "--clip-mode", "deferred", "--max-grad-norm", "0"}),
+              HasSubstr("nothing to decide"));
+  folder_.file("machine.json", R"({"threads": 16})");
+  const std::vector<std::string> elsewhere{"--machine", path("machine.json"), "--threads", "4"};
+  EXPECT_THAT(notes(elsewhere), HasSubstr("rates of 16 threads"));
+  EXPECT_THAT(notes({"--machine", path("machine.json")}), testing::Not(HasSubstr("rates of 16 threads")));
+}
+
+// In memory alone, so that what is written is what commits write.
+TEST_F(Verbs, PlanCountsWhatCommitsWrite) {
+  folder_.file("machine.json", "{}");
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{
+        "plan", "--model",    path("model"), "--data",    path("data.txt"),     "--dtype",
+        "f32",  "--memory",   "2GiB",        "--machine", path("machine.json"), "--max-seq-len",
+        "16",   "--disk-tbw", "100"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto number = [&](const std::string& save_steps, const std::string& key) {
+    return nlohmann::json::parse(plan({"--save-steps=" + save_steps, "--json"})).value(key, 0.0);
+  };
+  EXPECT_EQ(number("-1", "disk_written_bytes_per_day"), 0);
+  EXPECT_EQ(number("-1", "disk_life_years"), 0);
+  const double some_seconds = 100000 * number("100000", "step_seconds");
+  const double bytes = number("100000", "disk_committed_bytes_per_day") / 86400 * some_seconds;
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(number("100000", "disk_written_bytes_per_day"), number("100000", "disk_committed_bytes_per_day"));
+  EXPECT_GT(number("100000", "disk_life_years"), 0);
+  EXPECT_NEAR(number("0", "disk_committed_bytes_per_day"), bytes * 288, 1e-6 * bytes * 288);  // five minutes apart
+  EXPECT_EQ(number("1", "disk_committed_bytes_per_day"), 0);                                  // steps write them
+  EXPECT_NEAR(number("1", "disk_write_bytes_per_step"), bytes, 0.01 * bytes);
+  EXPECT_THAT(plan({}), HasSubstr("of it by commits"));
+}
+
+TEST_F(Verbs, PlanWritesATraceOnlyWhereAFlagAsksForIt) {
+  folder_.file("machine.json", "{}");
+  folder_.file("measured.json", "of the run");
+  folder_.file("run.yaml", "model: " + path("model") + "\ndata: [" + path("data.txt") + "]\nmachine: " +
+                               path("machine.json") + "\nmax_seq_len: 16\ntrace: " + path("measured.json") + "\n");
+  Outcome outcome = run({"plan", path("run.yaml")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(folder_.text_of("measured.json"), "of the run");
+  outcome = run({"plan", path("run.yaml"), "--trace", path("predicted.json")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(folder_.text_of("measured.json"), "of the run");
+  EXPECT_THAT(folder_.text_of("predicted.json"), HasSubstr("predicted"));
+}
+
+}  // namespace
+}  // namespace spillway
