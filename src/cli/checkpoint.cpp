@@ -40,6 +40,7 @@ std::string json_of(const CheckpointReport& report) {
     json["checkpoints"].push_back({{"kind", name_of(row.kind)},
                                    {"step", row.step},
                                    {"resumable", row.full},
+                                   {"left", row.left},
                                    {"bytes", row.bytes},
                                    {"unix_seconds", row.unix_seconds},
                                    {"where", row.where},
@@ -50,10 +51,11 @@ std::string json_of(const CheckpointReport& report) {
 
 std::string text_of(const CheckpointReport& report, std::string_view sound) {
   std::string text =
-      fmt::format("{:>10}  {:<7}{:>12}  {:<20} {:<12} {}\n", "step", "kind", "size", "made", "state", "where");
+      fmt::format("{:>10}  {:<7}{:>12}  {:<20} {:<14} {}\n", "step", "kind", "size", "made", "state", "where");
   for (const CheckpointRow& row : report.rows) {
-    const std::string state = !row.faults.empty() ? "damaged" : row.full ? std::string(sound) : "weights";
-    text += fmt::format("{:>10}  {:<7}{:>12}  {:<20} {:<12} {}\n", row.step, name_of(row.kind), format_bytes(row.bytes),
+    std::string state = !row.faults.empty() ? "damaged" : row.full ? std::string(sound) : "weights";
+    if (row.left) state += ", left";
+    text += fmt::format("{:>10}  {:<7}{:>12}  {:<20} {:<14} {}\n", row.step, name_of(row.kind), format_bytes(row.bytes),
                         date_of(row.unix_seconds), state, row.where);
     for (const std::string& fault : row.faults) text += fmt::format("{:>12}{}\n", "", fault);
   }

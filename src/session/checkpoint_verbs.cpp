@@ -9,6 +9,7 @@
 #include "session/folder_checksums.h"
 #include "session/known_stores.h"
 #include "session/portable.h"
+#include "session/run_branches.h"
 #include "session/run_folder.h"
 #include "session/run_store.h"
 
@@ -25,8 +26,12 @@ struct OpenStore {
 void require_run(const fs::path& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) throw UserError("{} is not a folder", dir.string());
-  if (read_store_records(dir).empty() && exports_in(dir).empty())
-    throw UserError("{} holds no checkpoints; name the output folder of a run", dir.string());
+  if (!read_store_records(dir).empty() || !exports_in(dir).empty()) return;
+  if (finished_run(dir))
+    throw UserError(
+        "the run in {} is finished: it holds the model, and no checkpoints any more; export_steps keeps some",
+        dir.string());
+  throw UserError("{} holds no checkpoints; name the output folder of a run", dir.string());
 }
 
 // The stores of the folder, to be read. Those that cannot be opened are told in `notes`, where there is one.
@@ -68,7 +73,7 @@ std::int64_t unix_seconds_of(const fs::path& path) {
   return std::chrono::duration_cast<std::chrono::seconds>(system.time_since_epoch()).count();
 }
 
-CheckpointRow row_of(const SlotStore& slots, const CommitEntry& entry, bool verify) {
+CheckpointRow row_of(const SlotStore& slots, const CommitEntry& entry, const RunBranches& branches, bool verify) {
   CheckpointRow row;
   row.step = entry.step;
   row.unix_seconds = entry.unix_seconds;
@@ -76,6 +81,7 @@ CheckpointRow row_of(const SlotStore& slots, const CommitEntry& entry, bool veri
   try {
     const Manifest manifest = read_manifest(slots, entry);
     row.bytes = manifest.data_bytes();
+    row.left = !branches.hold(parse_run_state(manifest.facts.run, row.where));
     if (verify) row.faults = verify_commit(slots, manifest).faults;
   } catch (const Error& error) {
     row.faults.emplace_back(error.what());
@@ -83,7 +89,7 @@ CheckpointRow row_of(const SlotStore& slots, const CommitEntry& entry, bool veri
   return row;
 }
 
-CheckpointRow row_of(const ExportFolder& folder, bool verify) {
+CheckpointRow row_of(const ExportFolder& folder, const RunBranches& branches, bool verify) {
   CheckpointRow row;
   row.kind = CheckpointRow::Kind::export_folder;
   row.step = folder.step;
@@ -92,6 +98,7 @@ CheckpointRow row_of(const ExportFolder& folder, bool verify) {
   row.unix_seconds = unix_seconds_of(folder.path);
   row.where = folder.path.string();
   try {
+    row.left = folder.full && !branches.hold(read_run_state(folder.path));
     if (verify) row.faults = verify_checksums(folder.path);
   } catch (const Error& error) {
     row.faults.emplace_back(error.what());
@@ -102,6 +109,7 @@ CheckpointRow row_of(const ExportFolder& folder, bool verify) {
 CheckpointReport report_of(const fs::path& dir, bool verify) {
   require_run(dir);
   CheckpointReport report;
+  const RunBranches branches(dir);
   std::vector<OpenStore> stores;
   FolderLock lock;  // while they are read
   try {
@@ -112,9 +120,9 @@ CheckpointReport report_of(const fs::path& dir, bool verify) {
   }
   for (const OpenStore& store : stores) {
     for (auto commit = store.catalogue.commits.rbegin(); commit != store.catalogue.commits.rend(); ++commit)
-      report.rows.push_back(row_of(*store.slots, commit->entry, verify));
+      report.rows.push_back(row_of(*store.slots, commit->entry, branches, verify));
   }
-  for (const ExportFolder& folder : exports_in(dir)) report.rows.push_back(row_of(folder, verify));
+  for (const ExportFolder& folder : exports_in(dir)) report.rows.push_back(row_of(folder, branches, verify));
   std::stable_sort(report.rows.begin(), report.rows.end(),
                    [](const auto& a, const auto& b) { return a.step > b.step; });
   return report;
@@ -177,18 +185,21 @@ CheckpointReport prune_checkpoints(const fs::path& dir, std::int64_t keep) {
   const FolderLock lock(dir);
   CheckpointReport removed;
   KnownStores stores(dir, {}, [&](const std::string& sentence) { removed.told.push_back(sentence); });
+  const RunBranches branches(dir);
   stores.read();
   stores.open();
   stores.prune(keep, [&](const KnownStores::Store& store, const CommitEntry& entry) {
-    removed.rows.push_back(row_of(*store.slots, entry, false));
+    removed.rows.push_back(row_of(*store.slots, entry, branches, false));
   });
-  std::int64_t kept = 0;
-  for (const ExportFolder& folder : exports_in(dir)) {
-    if (kept++ < keep) continue;
-    removed.rows.push_back(row_of(folder, false));
+  std::vector<std::pair<CheckpointRow, fs::path>> exports;
+  for (const ExportFolder& folder : exports_in(dir)) exports.emplace_back(row_of(folder, branches, false), folder.path);
+  std::stable_partition(exports.begin(), exports.end(), [](const auto& folder) { return !folder.first.left; });
+  exports.erase(exports.begin(), exports.begin() + std::min(keep, std::ssize(exports)));
+  for (const auto& [row, path] : exports) {
+    removed.rows.push_back(row);
     std::error_code error;
-    fs::remove_all(folder.path, error);
-    if (error) throw UserError("{} cannot be removed: {}", folder.path.string(), error.message());
+    fs::remove_all(path, error);
+    if (error) throw UserError("{} cannot be removed: {}", path.string(), error.message());
   }
   return removed;
 }

@@ -13,6 +13,7 @@ struct CheckpointRow {
   Kind kind = Kind::commit;
   std::int64_t step = 0;
   bool full = true;                 // it can be resumed from
+  bool left = false;                // the run has gone back to an older one, and does not go on from it by itself
   std::int64_t bytes = 0;           // of what it holds
   std::int64_t unix_seconds = 0;    // when it was made
   std::string where = {};           // a folder, or the first slot file
@@ -38,7 +39,8 @@ CheckpointReport verify_checkpoints(const std::filesystem::path& output_dir);
 // Writes the newest commit, or that of `step`, as a folder. Returns its step.
 std::int64_t export_checkpoint(const std::filesystem::path& output_dir, std::int64_t step,
                                const std::filesystem::path& to, bool only_model);
-// Removes all commits but the newest `keep`, and all exports but the newest `keep`. With `keep` 0 nothing is left to
+// Removes all commits but the newest `keep`, and all exports but the newest `keep`; exports that the run has left go
+// before others. With `keep` 0 nothing is left to
 // resume from. In a copy of a folder, commits that belong to the original stay, which is told. Returns what was
 // removed. Throws UserError where an export cannot be removed.
 CheckpointReport prune_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep);

@@ -29,6 +29,7 @@ void RunCheckpoints::claim() {
 void RunCheckpoints::tell_finished(const RunState& now, std::int64_t total_steps) {
   require_same_run(*finished_, now, total_steps, output_dir());
   stores_.drop_all();
+  write_branches();
   observer_.note(
       fmt::format("the run in {} is finished: {} steps; nothing to do", output_dir().string(), finished_->step));
 }
@@ -36,8 +37,9 @@ void RunCheckpoints::tell_finished(const RunState& now, std::int64_t total_steps
 void RunCheckpoints::go_on_from(const RunState& then, const std::string& name, const RunState& now) {
   for (const std::string& note : check_resumable(then, now, setup_.options.allow_numeric_change, name))
     observer_.note(note);
-  const bool same_branch = setup_.options.resume_from_checkpoint == "auto" && !then.branch.empty();
-  const std::string branch = same_branch ? then.branch : begin_.branch;
+  const bool stays = setup_.options.resume_from_checkpoint == "auto" && branches_.is_last(then);
+  const std::string branch = stays ? then.branch : begin_.branch;
+  if (!stays) branches_.leave(then, branch);
   begin_ = now;
   begin_.branch = branch;
   begin_.step = then.step;
@@ -54,13 +56,14 @@ void RunCheckpoints::take_export(std::unique_ptr<PortableSource> source, const s
   found_.reset();
 }
 
-// The newest full export of the folder that `serves` and can be read. Only then is all of it checked.
-bool RunCheckpoints::take_newest_export(const RunState& now, const std::function<bool(const RunState&)>& serves) {
+// The newest full export after `step` that the run has not left, and that can be read. Only then is all of it checked.
+bool RunCheckpoints::take_newest_export(const RunState& now, std::int64_t step) {
   for (const ExportFolder& folder : exports_in(output_dir())) {
-    if (!folder.full) continue;
+    if (!folder.full || folder.step <= step) continue;
     std::unique_ptr<PortableSource> source;
     try {
-      if (!serves(read_run_state(folder.path))) continue;
+      if (!branches_.hold(read_run_state(folder.path)))
+        throw UserError("the run has left it, by going on from an older checkpoint");
       source = std::make_unique<PortableSource>(folder.path, setup_.model);
     } catch (const Error& error) {
       observer_.note(fmt::format("passed over {}: {}", folder.path.string(), error.what()));
@@ -72,38 +75,21 @@ bool RunCheckpoints::take_newest_export(const RunState& now, const std::function
   return false;
 }
 
-// A commit goes before exports, unless one of its own branch is newer: steps that a run has left, by going on from an
-// older checkpoint, lie in the folder too. Without a commit, what is later than the records was left as well.
+// The newest of all that the run has not left. A commit that it has left serves where nothing else does.
 void RunCheckpoints::find(const RunState& now) {
   begin_ = now;
   begin_.branch = RunId::random().text();
   const std::string& wanted = setup_.options.resume_from_checkpoint;
   if (wanted == "none") return;
+  branches_ = RunBranches(output_dir());
   stores_.open();
   if (wanted != "auto") return take_export(std::make_unique<PortableSource>(wanted, setup_.model), wanted, now);
   found_ = stores_.newest_commit();
-  if (found_) {
-    const RunState& commit = found_->run;
-    const bool newer = take_newest_export(now, [&](const RunState& run) {
-      return run.step > commit.step && !run.branch.empty() && run.branch == commit.branch;
-    });
-    if (newer) return;
-    return go_on_from(commit, fmt::format("the commit of step {}", commit.step), now);
-  }
-  if (take_newest_export(now, [&](const RunState& run) { return is_recorded(run.step); })) return;
+  if (take_newest_export(now, found_ && branches_.hold(found_->run) ? found_->run.step : -1)) return;
+  if (found_) return go_on_from(found_->run, fmt::format("the commit of step {}", found_->run.step), now);
   require_nothing_to_lose();
+  branches_ = {};
   if (stores_.any()) observer_.note(fmt::format("{} holds no commit yet; starting anew", output_dir().string()));
-}
-
-// Or there are no records. Tells the observer where it is not.
-bool RunCheckpoints::is_recorded(std::int64_t step) const {
-  const std::int64_t last = last_recorded_step(output_dir());
-  if (last == 0 || step <= last) return true;
-  observer_.note(
-      fmt::format("passed over the export of step {}: the records of {} end with step {}, so that the run "
-                  "may have left it",
-                  step, output_dir().string(), last));
-  return false;
 }
 
 // Nothing serves: a run begins anew where nothing is there to go on from, and is refused elsewhere.
@@ -120,6 +106,8 @@ void RunCheckpoints::require_nothing_to_lose() const {
         output_dir().string(), folder.path.string());
   }
 }
+
+void RunCheckpoints::write_branches() const { branches_.write(output_dir()); }
 
 bool RunCheckpoints::adopts() const { return found_ && !pace_->never() && stores_.serves(*found_); }
 
@@ -362,11 +350,20 @@ std::string RunCheckpoints::next_command() const {
 std::string RunCheckpoints::stop_without_commits(std::int64_t step) const {
   std::int64_t kept = found_ ? found_->run.step : 0;  // by an earlier run, with another save_steps
   for (const ExportFolder& folder : exports_in(output_dir())) {
-    if (folder.full && folder.step <= step) kept = std::max(kept, folder.step);  // later ones were left
+    if (folder.full && folder.step <= step && is_own(folder)) kept = std::max(kept, folder.step);
   }
   const std::string stopped = fmt::format("stopped after step {}; nothing is committed, since save_steps is -1", step);
   if (kept > 0) return fmt::format("{}: {} goes on from step {}", stopped, next_command(), kept);
   return fmt::format("{}: to start anew name another output_dir, or remove {}", stopped, output_dir().string());
+}
+
+// Whether it is of steps that the run has not left.
+bool RunCheckpoints::is_own(const ExportFolder& folder) const {
+  try {
+    return branches_.hold(read_run_state(folder.path));
+  } catch (const Error&) {  // nothing can go on from it
+    return false;
+  }
 }
 
 void RunCheckpoints::finish() {
@@ -375,6 +372,8 @@ void RunCheckpoints::finish() {
   slots_ = nullptr;
   found_.reset();  // where nothing is committed it is still there
   stores_.drop_all();
+  branches_ = {};
+  write_branches();
 }
 
 }  // namespace spillway

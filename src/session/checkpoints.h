@@ -18,6 +18,7 @@
 #include "session/commit_pace.h"
 #include "session/known_stores.h"
 #include "session/portable.h"
+#include "session/run_branches.h"
 #include "session/run_exports.h"
 #include "session/run_folder.h"
 #include "session/setup.h"
@@ -49,6 +50,8 @@ class RunCheckpoints {
   void find(const RunState& now);
   // Where the run begins: at 0, or where it was stopped. After find.
   const RunState& begin() const { return begin_; }
+  // Before the first record: makes durable which steps the run has left. Throws DeviceError.
+  void write_branches() const;
 
   // The slots of the run, for the executor, in these shares over the spill directories (empty: even); null when nothing
   // is kept. Throws DeviceError when the disk has no room.
@@ -87,8 +90,8 @@ class RunCheckpoints {
 
  private:
   void take_export(std::unique_ptr<PortableSource> source, const std::filesystem::path& folder, const RunState& now);
-  bool take_newest_export(const RunState& now, const std::function<bool(const RunState&)>& serves);
-  bool is_recorded(std::int64_t step) const;
+  bool take_newest_export(const RunState& now, std::int64_t step);
+  bool is_own(const ExportFolder& folder) const;
   void require_nothing_to_lose() const;
   void go_on_from(const RunState& then, const std::string& name, const RunState& now);
   bool adopts() const;
@@ -119,6 +122,7 @@ class RunCheckpoints {
   std::unique_ptr<PortableSource> found_export_;
   std::optional<SlotSnapshot> adopted_;  // the slots of found_, when the run goes on in them
   RunState begin_;
+  RunBranches branches_;
 
   Executor* executor_ = nullptr;
   std::shared_ptr<SlotStore> slots_;  // of this run

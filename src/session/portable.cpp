@@ -131,15 +131,22 @@ class TemporaryFolder {
 // Throws UserError when there is no export to go on from.
 void require_full(const std::filesystem::path& folder) {
   std::error_code error;
-  if (std::filesystem::exists(folder / run_state_name, error)) return;
+  if (std::filesystem::exists(folder / run_state_name, error)) {
+    if (std::filesystem::exists(folder / optimizer_name, error) ||
+        std::filesystem::exists(folder / checksums_name, error))
+      return;
+    throw UserError(
+        "resume_from_checkpoint: {} holds the model of a run that has finished, and no optimizer state; name a "
+        "checkpoint folder of the run, or give {} as model to begin a new run with these weights",
+        folder.string(), folder.string());
+  }
   if (!std::filesystem::is_directory(folder, error))
     throw UserError("resume_from_checkpoint: {} is not a folder; name a checkpoint folder, or give auto or none",
                     folder.string());
   if (std::filesystem::exists(folder / "config.json", error))
     throw UserError(
         "resume_from_checkpoint: {} holds weights alone, and no state of a run to go on from; give it as model to "
-        "begin "
-        "a new run with these weights",
+        "begin a new run with these weights",
         folder.string());
   throw UserError("resume_from_checkpoint: {} holds no checkpoint ({} is missing); name a checkpoint folder",
                   folder.string(), run_state_name);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "formats/file.h"
 #include "session/portable.h"
+#include "session/run_branches.h"
 #include "session/run_store.h"
 #include "telemetry/metrics.h"
 
@@ -43,7 +44,7 @@ std::int64_t step_of(const std::string& name) {
 }
 
 bool of_a_run(const fs::path& dir) {  // its first files
-  return is_there(dir / "metrics.jsonl") || is_there(dir / store_record_name);
+  return is_there(dir / "metrics.jsonl") || is_there(dir / store_record_name) || is_there(dir / run_branches_name);
 }
 
 // The last file of a model to appear.

@@ -92,12 +92,7 @@ std::vector<StoreRecord> read_store_records(const std::filesystem::path& output_
 
 void write_store_records(const std::filesystem::path& output_dir, const std::vector<StoreRecord>& records) {
   const std::filesystem::path path = output_dir / store_record_name;
-  if (records.empty()) {
-    std::error_code error;
-    std::filesystem::remove(path, error);
-    if (error) throw DeviceError("{}: cannot be removed: {}", path.string(), error.message());
-    return;
-  }
+  if (records.empty()) return remove_file(path);
   nlohmann::ordered_json stores = nlohmann::ordered_json::array();
   for (const StoreRecord& record : records) {
     nlohmann::ordered_json directories = nlohmann::ordered_json::array();

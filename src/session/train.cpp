@@ -90,6 +90,7 @@ class TrainingRun {
                       state_.step);
     if (watch_.recorder() != nullptr && total_steps_ - state_.step >= warm_steps) op_times_.emplace(setup_);
     open_executor();
+    checkpoints_.write_branches();
     MetricsFile metrics(std::filesystem::path(options_.output_dir) / "metrics.jsonl", state_.step);
     keep_machine();
     open_events();

@@ -328,6 +328,37 @@ TEST_F(CheckpointUse, PruneLeavesTheOriginalOfACopyAlone) {
   EXPECT_EQ(run(0).first_step, 6);
 }
 
+TEST_F(CheckpointUse, WhatTheRunHasLeftIsShownAndGoesFirst) {
+  options_.save_steps = -1;
+  options_.export_steps = 2;
+  run(5);
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-2").string();
+  options_.export_steps = 0;
+  run(3);
+  const auto left = [&] {
+    std::map<std::int64_t, bool> steps;
+    for (const CheckpointRow& row : list_checkpoints(scratch_ / "run").rows) steps[row.step] = row.left;
+    return steps;
+  };
+  EXPECT_EQ(left(), (std::map<std::int64_t, bool>{{2, false}, {4, true}}));
+  testing::internal::CaptureStdout();
+  run_command_line({"checkpoint", "list", (scratch_ / "run").string()});
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("readable, left"));
+  EXPECT_EQ(prune_checkpoints(scratch_ / "run", 1).rows.front().step, 4);
+  EXPECT_EQ(left(), (std::map<std::int64_t, bool>{{2, false}}));
+  options_.resume_from_checkpoint = "auto";
+  EXPECT_EQ(run(0).first_step, 3);
+}
+
+TEST_F(CheckpointUse, AFinishedRunIsNamedAsSuch) {
+  run(0);
+  const std::string folder = (scratch_ / "run").string();
+  EXPECT_THAT(refusal_of([&] { list_checkpoints(folder); }), HasSubstr("is finished"));
+  options_.resume_from_checkpoint = folder;
+  options_.output_dir = (scratch_ / "next").string();
+  EXPECT_THAT(refusal_of([&] { run(0); }), AllOf(HasSubstr("that has finished"), HasSubstr("as model to begin")));
+}
+
 TEST_F(CheckpointUse, PruneRemovesNoFileBeforeTheRecordSaysSo) {
   run(3);
   const fs::path in_the_way = temporary_name(scratch_ / "run" / store_record_name);

@@ -14,6 +14,7 @@
 #include "scratch_folder.h"
 #include "session/checkpoint_verbs.h"
 #include "session/portable.h"
+#include "session/run_branches.h"
 #include "session/run_store.h"
 #include "session/session.h"
 #include "store/slot_file.h"
@@ -190,7 +191,10 @@ TEST_F(FaultResume, AnExportServesWhereStepsBeforeItHaveNoRecords) {
   part(5, 0);
 }
 
-TEST_F(FaultResume, AnExportOfAStepWithoutARecordIsPassedOver) {
+// Also where the run has come as far again, and without commits, which would say where it stands.
+TEST_F(FaultResume, AnExportThatTheRunHasLeftIsPassedOver) {
+  const auto is_passed_over =
+      Contains(testing::AllOf(HasSubstr("passed over"), HasSubstr("checkpoint-6"), HasSubstr("has left it")));
   options_.export_steps = 3;
   options_.save_steps = -1;
   part(1, 7);
@@ -198,7 +202,41 @@ TEST_F(FaultResume, AnExportOfAStepWithoutARecordIsPassedOver) {
   options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-3").string();
   part(4, 5);
   options_.resume_from_checkpoint = "auto";
-  EXPECT_THAT(part(4, 0), Contains(testing::AllOf(HasSubstr("passed over"), HasSubstr("export of step 6"))));
+  EXPECT_THAT(part(4, 8), is_passed_over);
+  options_.export_steps = 5;
+  EXPECT_THAT(part(4, 7), is_passed_over);
+  EXPECT_THAT(part(6, 7), is_passed_over) << "and its own, of step 5, is not";
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-6").string();
+  part(7, 8);
+  options_.resume_from_checkpoint = "auto";
+  part(7, 0);
+  EXPECT_FALSE(fs::exists(scratch_ / "run" / run_branches_name));
+}
+
+TEST_F(FaultResume, ACommitThatTheRunHasLeftServesWhereNothingElseDoes) {
+  options_.export_steps = 3;
+  part(1, 7);
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-3").string();
+  options_.save_steps = 100;
+  options_.export_steps = 0;
+  part(4, 5, true);
+  options_.resume_from_checkpoint = "auto";
+  part(4, 6, true);
+  fs::remove_all(scratch_ / "run/checkpoint-3");
+  part(8, 0);
+}
+
+TEST_F(FaultResume, WithoutTheFileOfItsBranchesARunGoesOnFromTheNewest) {
+  options_.export_steps = 3;
+  options_.save_steps = -1;
+  part(1, 7);
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-3").string();
+  part(4, 5);
+  options_.resume_from_checkpoint = "auto";
+  scratch_.file("run/branches.json", "{}");
+  EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("branches.json"), HasSubstr("remove it")));
+  fs::remove(scratch_ / "run" / run_branches_name);
+  part(7, 0);
 }
 
 TEST_F(FaultResume, ExportsOfWhichNoneServesAreNoReasonToBeginAnew) {
@@ -214,8 +252,6 @@ TEST_F(FaultResume, ExportsOfWhichNoneServesAreNoReasonToBeginAnew) {
   is_refused();
   flip(scratch_ / "run/checkpoint-4/model.safetensors", 5000);
   keep_records({1, 2});
-  is_refused();
-  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-4").string();
   part(5, 0);
 }
 
