@@ -10,59 +10,12 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__) || defined(__FMA__)
-#include <immintrin.h>
-#endif
-
 #include "base/dtype.h"
-
-#ifndef SPILLWAY_TARGET
-#define SPILLWAY_TARGET baseline
-#endif
-
-#define SPILLWAY_INLINE [[gnu::always_inline]] inline
+#include "ops/sixteen.h"
 
 namespace spillway::SPILLWAY_TARGET {
 
-constexpr std::int64_t lanes = 16;
-
-using f32x16 = float __attribute__((vector_size(64)));
-using f64x16 = double __attribute__((vector_size(128)));
-using i32x16 = std::int32_t __attribute__((vector_size(64)));
-using u32x16 = std::uint32_t __attribute__((vector_size(64)));
-using u16x16 = std::uint16_t __attribute__((vector_size(32)));
-
-// Each element as an unsigned number of 32 bits.
-SPILLWAY_INLINE u32x16 extended(u16x16 value) {
-#ifdef __AVX512F__
-  // One instruction, for which GCC 12 takes five (and warns of the intrinsic without a mask).
-  return reinterpret_cast<u32x16>(_mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(value)));
-#else
-  return __builtin_convertvector(value, u32x16);
-#endif
-}
-
-SPILLWAY_INLINE u16x16 lower_halves(u32x16 value) {
-#ifdef __AVX512F__
-  return reinterpret_cast<u16x16>(_mm512_maskz_cvtepi32_epi16(0xffff, reinterpret_cast<__m512i>(value)));
-#else
-  return __builtin_convertvector(value, u16x16);
-#endif
-}
-
-SPILLWAY_INLINE f32x16 splat(float value) { return f32x16{} + value; }
-SPILLWAY_INLINE u32x16 bits(f32x16 value) {
-  u32x16 out;
-  std::memcpy(&out, &value, sizeof out);
-  return out;
-}
-SPILLWAY_INLINE f32x16 from_bits(u32x16 value) {
-  f32x16 out;
-  std::memcpy(&out, &value, sizeof out);
-  return out;
-}
-
-// Masks of whole lanes, by integer arithmetic: GCC 12 compares vectors wider than a register element by element.
+// Masks of whole lanes.
 SPILLWAY_INLINE u32x16 where_negative(f32x16 value) { return 0U - (bits(value) >> 31); }
 SPILLWAY_INLINE u32x16 where_nan(u32x16 pattern) { return 0U - ((0x7f800000U - (pattern & 0x7fffffffU)) >> 31); }
 SPILLWAY_INLINE f32x16 choose(u32x16 where, f32x16 yes, f32x16 no) {
@@ -73,35 +26,28 @@ SPILLWAY_INLINE f32x16 choose(u32x16 where, f32x16 yes, f32x16 no) {
 SPILLWAY_INLINE u32x16 keep_nan(f32x16 value, u32x16 other) {
 #ifdef __AVX512F__
   const __m512i quiet_nan_alone = _mm512_set1_epi32(0x22);
-  return reinterpret_cast<u32x16>(
-      _mm512_fixupimm_ps(reinterpret_cast<__m512>(other), reinterpret_cast<__m512>(value), quiet_nan_alone, 0));
+  return by_registers(
+      [&](Register part, RegisterBits kept) {
+        return reinterpret_cast<RegisterBits>(
+            _mm512_fixupimm_ps(reinterpret_cast<__m512>(kept), part, quiet_nan_alone, 0));
+      },
+      value, other);
 #else
   const u32x16 nan = where_nan(bits(value));
   return ((bits(value) | 0x400000U) & nan) | (other & ~nan);
 #endif
 }
 
-SPILLWAY_INLINE f32x16 load(const float* from) {
-  f32x16 out;
-  std::memcpy(&out, from, sizeof out);
-  return out;
-}
-SPILLWAY_INLINE f32x16 load(const bf16_t* from) {
-  u16x16 half;
-  std::memcpy(&half, from, sizeof half);
-  return from_bits(extended(half) << 16);
-}
-SPILLWAY_INLINE void store(float* to, f32x16 value) { std::memcpy(to, &value, sizeof value); }
+SPILLWAY_INLINE f32x16 load(const float* from) { return load_as(from); }
+SPILLWAY_INLINE f32x16 load(const bf16_t* from) { return from_bits(extended(load_as(from)) << 16); }
+SPILLWAY_INLINE void store(float* to, f32x16 value) { store_as(to, value); }
 // The rounding of round_bf16, in the upper half: to nearest, ties to even, NaN stays NaN.
 SPILLWAY_INLINE u32x16 bf16_above(f32x16 value) {
   const u32x16 u = bits(value);
   return keep_nan(value, u + 0x7fffU + ((u >> 16) & 1U));
 }
 SPILLWAY_INLINE f32x16 rounded_to_bf16(f32x16 value) { return from_bits(bf16_above(value) & 0xffff0000U); }
-SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) {
-  const u16x16 half = lower_halves(bf16_above(value) >> 16);
-  std::memcpy(to, &half, sizeof half);
-}
+SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) { store_as(to, lower_halves(bf16_above(value) >> 16)); }
 // Two vectors, one behind the other.
 SPILLWAY_INLINE void store(float* to, f32x16 first, f32x16 second) {
   store(to, first);
@@ -110,9 +56,10 @@ SPILLWAY_INLINE void store(float* to, f32x16 first, f32x16 second) {
 SPILLWAY_INLINE void store(bf16_t* to, f32x16 first, f32x16 second) {
 #ifdef __AVX512BW__
   using u16x32 = std::uint16_t __attribute__((vector_size(64)));
-  const u16x32 both = __builtin_shufflevector(
-      reinterpret_cast<u16x32>(bf16_above(first)), reinterpret_cast<u16x32>(bf16_above(second)), 1, 3, 5, 7, 9, 11, 13,
-      15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
+  const u16x32 both =
+      __builtin_shufflevector(reinterpret_cast<u16x32>(bf16_above(first).part[0]),
+                              reinterpret_cast<u16x32>(bf16_above(second).part[0]), 1, 3, 5, 7, 9, 11, 13, 15, 17, 19,
+                              21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
   std::memcpy(to, &both, sizeof both);
 #else
   store(to, first);
@@ -135,57 +82,66 @@ SPILLWAY_INLINE void store_first(T* to, f32x16 value, std::int64_t count) {
 }
 
 SPILLWAY_INLINE f32x16 sqrt(f32x16 value) {
-  f32x16 out;
-  for (int i = 0; i < lanes; ++i) out[i] = __builtin_sqrtf(value[i]);
-  return out;
+  return by_registers(
+      [](Register part) -> Register {
+#if defined(__AVX512F__)
+        return _mm512_maskz_sqrt_ps(0xffff, part);
+#elif defined(__AVX2__)
+        return _mm256_sqrt_ps(part);
+#else
+        for (std::size_t i = 0; i < f32x16::part_lanes; ++i) part[i] = __builtin_sqrtf(part[i]);
+        return part;
+#endif
+      },
+      value);
+}
+
+// 0 where it is below the smallest normal number.
+SPILLWAY_INLINE f32x16 flushed(f32x16 value) {
+  return by_registers(
+      [](Register part) -> Register {
+        const RegisterBits exponent = reinterpret_cast<RegisterBits>(part) & 0x7f800000U;
+#if defined(__AVX512F__)
+        const auto all = reinterpret_cast<__m512i>(exponent);
+        return _mm512_maskz_mov_ps(_mm512_test_epi32_mask(all, all), part);
+#else
+        return exponent != 0 ? part : Register{};
+#endif
+      },
+      value);
 }
 
 // The lanes in a fixed tree, halves onto each other.
 template <typename Join>
-SPILLWAY_INLINE float joined(f32x16 value, const Join& join) {
+SPILLWAY_INLINE float joined(const f32x16& value, const Join& join) {
   using f32x8 = float __attribute__((vector_size(32)));
   using f32x4 = float __attribute__((vector_size(16)));
-  f32x8 eight[2];
-  std::memcpy(&eight, &value, sizeof value);
-  eight[0] = join(eight[0], eight[1]);
   f32x4 four[2];
-  std::memcpy(&four, &eight[0], sizeof four);
+  if constexpr (f32x16::parts == 4) {
+    four[0] = join(value.part[0], value.part[2]);
+    four[1] = join(value.part[1], value.part[3]);
+  } else {
+    f32x8 eight[2];
+    std::memcpy(&eight, &value, sizeof value);
+    eight[0] = join(eight[0], eight[1]);
+    std::memcpy(&four, &eight[0], sizeof four);
+  }
   const auto last = join(four[0], four[1]);
   return join(join(last[0], last[2]), join(last[1], last[3]));
 }
 SPILLWAY_INLINE float sum(f32x16 value) {
   return joined(value, [](auto a, auto b) { return a + b; });
 }
+SPILLWAY_INLINE double sum(const f64x16& value) {
+  double lane[lanes];
+  store_as(lane, value);
+  for (int width = 8; width >= 1; width /= 2) {
+    for (int k = 0; k < width; ++k) lane[k] += lane[k + width];
+  }
+  return lane[0];
+}
 SPILLWAY_INLINE float largest(f32x16 value) {
   return joined(value, [](auto a, auto b) { return a > b ? a : b; });
-}
-
-// What one register of the target holds: wider vectors are kept in memory between operations.
-#if defined(__AVX512F__)
-constexpr int register_bytes = 64;
-#elif defined(__AVX2__)
-constexpr int register_bytes = 32;
-#else
-constexpr int register_bytes = 16;
-#endif
-using Register = float __attribute__((vector_size(register_bytes)));
-using RegisterBits = std::uint32_t __attribute__((vector_size(register_bytes)));
-
-// Calls `part` for each register of the vectors; returns what it returns of them.
-template <typename Part, typename... Vectors>
-SPILLWAY_INLINE f32x16 by_registers(const Part& part, const Vectors&... vectors) {
-  constexpr std::size_t count = sizeof(f32x16) / register_bytes;
-  f32x16 out;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto register_of = [i](const f32x16& vector) {
-      Register one;
-      std::memcpy(&one, reinterpret_cast<const char*>(&vector) + i * register_bytes, register_bytes);
-      return one;
-    };
-    const Register one = part(register_of(vectors)...);
-    std::memcpy(reinterpret_cast<char*>(&out) + i * register_bytes, &one, register_bytes);
-  }
-  return out;
 }
 
 // b where a is NaN, and where b is.

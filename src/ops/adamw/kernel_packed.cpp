@@ -1,28 +1,24 @@
 // The update with moments in 8 bits: a block of 64 elements at a time, since its exponents are known only when all its
-// moments are. Sixteen lanes at a time, the arithmetic of kernel.cpp.
+// moments are.
 #include <cstring>
 
 #include "ops/adamw/kernel.h"
+#include "ops/adamw/lanes.h"
 #include "ops/adamw/packed.h"
-#include "ops/simd.h"
 
 namespace spillway::SPILLWAY_TARGET {
 namespace {
-
-using u8x16 = std::uint8_t __attribute__((vector_size(16)));
 
 constexpr std::uint32_t m_octaves = 16;
 constexpr std::uint32_t v_octaves = 32;
 constexpr std::int64_t vectors = packed_block / lanes;
 
-SPILLWAY_INLINE u32x16 load_codes(const std::uint8_t* from) {
-  u8x16 codes;
-  std::memcpy(&codes, from, sizeof codes);
-  return __builtin_convertvector(codes, u32x16);
-}
-SPILLWAY_INLINE void store_codes(std::uint8_t* to, u32x16 codes) {
-  const u8x16 narrow = __builtin_convertvector(codes, u8x16);
-  std::memcpy(to, &narrow, sizeof narrow);
+SPILLWAY_INLINE u32x16 load_codes(const std::uint8_t* from) { return converted<std::uint32_t>(load_as(from)); }
+SPILLWAY_INLINE void store_codes(std::uint8_t* to, u32x16 codes) { store_as(to, converted<std::uint8_t>(codes)); }
+// Of integers below 2^31, as signed ones: AVX2 has no instruction for others.
+SPILLWAY_INLINE f32x16 number_of(u32x16 value) {
+  return by_registers(
+      [](RegisterBits part) { return __builtin_convertvector(reinterpret_cast<i32x16::Part>(part), Register); }, value);
 }
 // All ones where a < b, both below 2^31.
 SPILLWAY_INLINE u32x16 where_less(u32x16 a, u32x16 b) { return 0U - ((a - b) >> 31); }
@@ -32,23 +28,16 @@ SPILLWAY_INLINE u32x16 larger(u32x16 a, u32x16 b) { return select(where_less(a, 
 
 SPILLWAY_INLINE u32x16 unpack(u32x16 codes, std::uint32_t base) { return ((codes + base) << 20) & ~where_zero(codes); }
 
-SPILLWAY_INLINE f32x16 flush(f32x16 value) {
-  const u32x16 small = where_less(bits(value) & 0x7fffffffU, u32x16{} + 0x00800000U);
-  return from_bits(bits(value) & ~small);
-}
-
 SPILLWAY_INLINE u32x16 pack(u32x16 magnitude, std::uint32_t base, u32x16 noise, bool keep) {
   const u32x16 fraction = noise >> 12;
   const std::uint32_t smallest = (base + 1) << 20;
   const u32x16 rounded = ((magnitude + fraction) >> 20) - base;
   u32x16 below = ~where_zero(magnitude) & 1U;
   if (!keep) {
-    // Signed, as it is below 2^20: AVX2 has no instruction for the other.
-    const f32x16 threshold =
-        __builtin_convertvector(reinterpret_cast<i32x16>(fraction), f32x16) * 0x1p-20F * from_bits(u32x16{} + smallest);
+    const f32x16 threshold = number_of(fraction) * 0x1p-20F * from_bits(u32x16::all(smallest));
     below = where_negative(threshold - from_bits(magnitude)) & 1U;
   }
-  return select(where_less(magnitude, u32x16{} + smallest), below, rounded);
+  return select(where_less(magnitude, u32x16::all(smallest)), below, rounded);
 }
 
 SPILLWAY_INLINE std::uint32_t largest_of(u32x16 values) {
@@ -57,24 +46,6 @@ SPILLWAY_INLINE std::uint32_t largest_of(u32x16 values) {
   std::uint32_t found = 0;
   for (const std::uint32_t value : lane) found = value > found ? value : found;
   return found;
-}
-
-// Master and gradient of sixteen elements, as f32.
-SPILLWAY_INLINE f32x16 load_master(const float* weight, const std::uint16_t*) { return load(weight); }
-SPILLWAY_INLINE f32x16 load_master(const bf16_t* weight, const std::uint16_t* low) {
-  u16x16 hi;
-  u16x16 lo;
-  std::memcpy(&hi, weight, sizeof hi);
-  std::memcpy(&lo, low, sizeof lo);
-  const u32x16 wide = __builtin_convertvector(lo, u32x16);
-  return from_bits((__builtin_convertvector(hi, u32x16) << 16) + ((wide ^ 0x8000U) - 0x8000U));
-}
-SPILLWAY_INLINE void store_master(float* weight, std::uint16_t*, f32x16 master) { store(weight, master); }
-SPILLWAY_INLINE void store_master(bf16_t* weight, std::uint16_t* low, f32x16 master) {
-  const u16x16 hi = __builtin_convertvector((bits(master) + 0x8000U) >> 16, u16x16);
-  const u16x16 lo = __builtin_convertvector(bits(master) & 0xffffU, u16x16);
-  std::memcpy(weight, &hi, sizeof hi);
-  std::memcpy(low, &lo, sizeof lo);
 }
 
 template <typename T>
@@ -102,10 +73,9 @@ SPILLWAY_INLINE void update_block(const Block<T>& at, const AdamwScalars& by, fl
     const std::int64_t first = i * lanes;
     const u32x16 code = load_codes(at.m + first);
     const f32x16 g = load(at.grad + first) * clip;
-    m[i] = flush(from_bits(unpack(code & 0x7fU, old_m) | (code & 0x80U) << 24) * by.b1 + g * by.c1);
-    v[i] = flush(from_bits(unpack(load_codes(at.v + first), old_v)) * by.b2 + (g * g) * by.c2);
-    const f32x16 old = load_master(at.weight + first, at.low + first);
-    const f32x16 next = old * by.keep - (m[i] / (sqrt(v[i]) * by.r + by.eps)) * by.step;
+    m[i] = next_m(from_bits(unpack(code & 0x7fU, old_m) | (code & 0x80U) << 24), g, by);
+    v[i] = next_v(from_bits(unpack(load_codes(at.v + first), old_v)), g, by);
+    const f32x16 next = next_master(load_master(at.weight + first, at.low + first), m[i], v[i], by);
     store_master(at.weight + first, at.low + first, next);
     u32x16 h = bits(next) ^ (bits(m[i]) * 0x9e3779b1U) ^ (bits(v[i]) * 0x85ebca77U) ^ step;
     h = (h ^ (h >> 15)) * 0x2c1b3c6dU;

@@ -4,11 +4,13 @@
 namespace spillway::SPILLWAY_TARGET {
 namespace {
 
-SPILLWAY_INLINE i32x16 lane_numbers() { return i32x16{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
+constexpr std::int32_t lane_numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // x where the lane's column is at most `last`, otherwise `other`.
 SPILLWAY_INLINE f32x16 up_to(std::int64_t first_column, std::int64_t last, f32x16 x, f32x16 other) {
-  return lane_numbers() <= static_cast<std::int32_t>(last - first_column) ? x : other;
+  const auto lane = static_cast<std::int32_t>(last - first_column);
+  return by_registers([lane](auto number, Register yes, Register no) { return number <= lane ? yes : no; },
+                      load_as(lane_numbers), x, other);
 }
 
 template <typename T>

@@ -13,13 +13,6 @@ SPILLWAY_INLINE f32x16 load_logits(const float* from, std::int64_t count) {
   return load(padded);
 }
 
-SPILLWAY_INLINE double sum(f64x16 value) {
-  for (int width = 8; width >= 1; width /= 2) {
-    for (int i = 0; i < width; ++i) value[i] += value[i + width];
-  }
-  return value[0];
-}
-
 }  // namespace
 
 float largest_logit(const float* logits, std::int64_t count) {
@@ -33,10 +26,8 @@ float largest_logit(const float* logits, std::int64_t count) {
 double sum_of_exp(const float* logits, std::int64_t count, float largest) {
   f64x16 total = {};
   std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    total += __builtin_convertvector(exp_below_one(load(logits + i) - largest), f64x16);
-  }
-  if (i < count) total += __builtin_convertvector(exp_below_one(load_logits(logits + i, count - i) - largest), f64x16);
+  for (; i + lanes <= count; i += lanes) total += extended(exp_below_one(load(logits + i) - largest));
+  if (i < count) total += extended(exp_below_one(load_logits(logits + i, count - i) - largest));
   return sum(total);
 }
 

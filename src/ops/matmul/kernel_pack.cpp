@@ -6,12 +6,20 @@
 namespace spillway::SPILLWAY_TARGET {
 namespace {
 
-SPILLWAY_INLINE u32x16 halves(const std::uint16_t* from) {
-  u16x16 half;
+// Sixteen in one vector, whose elements change places.
+using HalfRow = std::uint16_t __attribute__((vector_size(32)));
+using UnitRow = std::uint32_t __attribute__((vector_size(64)));
+
+SPILLWAY_INLINE UnitRow halves(const std::uint16_t* from) {
+  HalfRow half;
   std::memcpy(&half, from, sizeof half);
-  return extended(half);
+#ifdef __AVX512F__
+  return reinterpret_cast<UnitRow>(_mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(half)));
+#else
+  return __builtin_convertvector(half, UnitRow);
+#endif
 }
-SPILLWAY_INLINE u32x16 widened(const std::uint16_t* from) { return halves(from) << 16; }
+SPILLWAY_INLINE UnitRow widened(const std::uint16_t* from) { return halves(from) << 16; }
 
 // Four rounds of interleaving rows i and i + 8 transpose a block of 16 x 16.
 template <typename V>
@@ -23,8 +31,8 @@ SPILLWAY_INLINE void interleave_round(const V (&in)[16], V (&out)[16]) {
   }
 }
 
-[[maybe_unused]] SPILLWAY_INLINE void transpose_in_registers(u16x16 (&a)[16]) {
-  u16x16 b[16];
+[[maybe_unused]] SPILLWAY_INLINE void transpose_in_registers(HalfRow (&a)[16]) {
+  HalfRow b[16];
   interleave_round(a, b);
   interleave_round(b, a);
   interleave_round(a, b);
@@ -32,8 +40,8 @@ SPILLWAY_INLINE void interleave_round(const V (&in)[16], V (&out)[16]) {
 }
 
 // Units, then pairs of them change places within 128 bits, then these: shuffles that need no register of indices.
-[[maybe_unused]] SPILLWAY_INLINE void transpose_in_registers(u32x16 (&a)[16]) {
-  u32x16 b[16];
+[[maybe_unused]] SPILLWAY_INLINE void transpose_in_registers(UnitRow (&a)[16]) {
+  UnitRow b[16];
   for (int i = 0; i < 16; i += 2) {
     b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
     b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
@@ -46,10 +54,10 @@ SPILLWAY_INLINE void interleave_round(const V (&in)[16], V (&out)[16]) {
           __builtin_shufflevector(b[i + k], b[i + k + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
     }
   }
-  const auto even = [](u32x16 x, u32x16 y) {
+  const auto even = [](UnitRow x, UnitRow y) {
     return __builtin_shufflevector(x, y, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
   };
-  const auto odd = [](u32x16 x, u32x16 y) {
+  const auto odd = [](UnitRow x, UnitRow y) {
     return __builtin_shufflevector(x, y, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
   };
   for (int i = 0; i < 16; i += 8) {
@@ -131,7 +139,7 @@ struct Block8 {
 };
 
 using UnitBlock = Block8;
-using HalfBlock = Block16<u16x16>;
+using HalfBlock = Block16<HalfRow>;
 // Rows are read in parts of a block, too short for the processor to foresee the next.
 constexpr std::int64_t rows_ahead = 4;
 #elif defined(__AVX512F__)
@@ -143,7 +151,7 @@ struct PairBlock {
 
   SPILLWAY_INLINE static void transpose(const std::uint16_t* from, std::int64_t from_stride, std::uint16_t* to,
                                         std::int64_t to_stride) {
-    u32x16 a[16];
+    UnitRow a[16];
     for (int i = 0; i < 16; ++i) {
       a[i] = halves(from + 2 * i * from_stride) | widened(from + (2 * i + 1) * from_stride);
     }
@@ -152,12 +160,12 @@ struct PairBlock {
   }
 };
 
-using UnitBlock = Block16<u32x16>;
+using UnitBlock = Block16<UnitRow>;
 using HalfBlock = PairBlock;
 constexpr std::int64_t rows_ahead = 0;  // cost time on an Intel with AMX
 #else
-using UnitBlock = Block16<u32x16>;
-using HalfBlock = Block16<u16x16>;
+using UnitBlock = Block16<UnitRow>;
+using HalfBlock = Block16<HalfRow>;
 constexpr std::int64_t rows_ahead = 0;  // not asked for; the gain was not measured here
 #endif
 
@@ -188,9 +196,9 @@ void transpose(const From* from, std::int64_t from_stride, std::int64_t rows, st
 
 SPILLWAY_INLINE std::uint32_t unit(std::uint32_t element) { return element; }
 SPILLWAY_INLINE std::uint32_t unit(std::uint16_t element) { return std::uint32_t{element} << 16; }
-SPILLWAY_INLINE u32x16 units(const std::uint16_t* from) { return widened(from); }
-SPILLWAY_INLINE u32x16 units(const std::uint32_t* from) {
-  u32x16 out;
+SPILLWAY_INLINE UnitRow units(const std::uint16_t* from) { return widened(from); }
+SPILLWAY_INLINE UnitRow units(const std::uint32_t* from) {
+  UnitRow out;
   std::memcpy(&out, from, sizeof out);
   return out;
 }
@@ -203,7 +211,7 @@ void pairs_in_lines(const std::uint16_t* from, std::int64_t from_stride, std::in
     const std::uint16_t* const high = low + from_stride;
     std::uint32_t* row = to + r * lanes;
     for (std::int64_t c = 0; c < cols; c += lanes, row += pairs * lanes) {
-      const u32x16 both = widened(high + c) | halves(low + c);
+      const UnitRow both = widened(high + c) | halves(low + c);
       std::memcpy(row, &both, sizeof both);
     }
   }
@@ -228,7 +236,7 @@ void rows_in_panels(const T* from, std::int64_t from_stride, std::int64_t rows, 
       std::int64_t i = c;
       for (; i + lanes <= end; i += lanes) {
         if (!pairs && rows_ahead > 0 && r + rows_ahead < rows) __builtin_prefetch(high + i + rows_ahead * from_stride);
-        u32x16 both = units(high + i);
+        UnitRow both = units(high + i);
         if constexpr (pairs) both |= halves(low + i);
         std::memcpy(row + (i - c), &both, sizeof both);
       }

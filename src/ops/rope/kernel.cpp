@@ -15,8 +15,8 @@ SPILLWAY_INLINE Rotation rotation_of(f64x16 angle) {
   constexpr double shifter = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
   const f64x16 n = (angle * 0.63661977236758134308 + shifter) - shifter;
   const f64x16 rest = (angle - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11;
-  const f32x16 r = __builtin_convertvector(rest, f32x16);
-  const i32x16 quarter = __builtin_convertvector(n, i32x16);
+  const f32x16 r = converted<float>(rest);
+  const i32x16 quarter = converted<std::int32_t>(n);
   const f32x16 z = r * r;
   f32x16 s = splat(-1.9515295891e-4F);
   s = s * z + 8.3321608736e-3F;
@@ -26,9 +26,12 @@ SPILLWAY_INLINE Rotation rotation_of(f64x16 angle) {
   c = c * z - 1.388731625493765e-3F;
   c = c * z + 4.166664568298827e-2F;
   c = c * z * z - z * 0.5F + 1.0F;
-  const f32x16 sine = (quarter & 1) != 0 ? c : s;
-  const f32x16 cosine = (quarter & 1) != 0 ? s : c;
-  return {((quarter + 1) & 2) != 0 ? -cosine : cosine, (quarter & 2) != 0 ? -sine : sine};
+  const auto where_odd = [](i32x16 value, f32x16 yes, f32x16 no) {
+    return by_registers([](auto number, Register a, Register b) { return (number & 1) != 0 ? a : b; }, value, yes, no);
+  };
+  const f32x16 sine = where_odd(quarter, c, s);
+  const f32x16 cosine = where_odd(quarter, s, c);
+  return {where_odd((quarter + 1) >> 1, -cosine, cosine), where_odd(quarter >> 1, -sine, sine)};
 }
 
 template <typename T>
@@ -36,7 +39,7 @@ void fill_table(const RopeRows<T>& of, std::int64_t row) {
   const std::int64_t half = of.head_dim / 2;
   const auto position = static_cast<double>(of.positions[row]);
   for_strips(half, [&](std::int64_t i, auto strip) {
-    const Rotation turn = rotation_of(__builtin_convertvector(strip.load(of.frequencies + i), f64x16) * position);
+    const Rotation turn = rotation_of(extended(strip.load(of.frequencies + i)) * position);
     strip.store(of.table + i, turn.cosine);
     strip.store(of.table + half + i, of.inverse ? -turn.sine : turn.sine);
   });
