@@ -1,62 +1,43 @@
-// Each element stands alone, so the lanes of a vector do not show in the bits: plain loops, made vectors of any width
-// by the compiler, with one rounding an operation on all targets.
+// The update with moments in f32.
 #include "ops/adamw/kernel.h"
 
 #include <cstring>
 
-#include "ops/simd.h"
+#include "ops/adamw/lanes.h"
 
 namespace spillway::SPILLWAY_TARGET {
 namespace {
 
-SPILLWAY_INLINE float flush(float value) { return __builtin_fabsf(value) < 0x1p-126F ? 0.0F : value; }
-
-SPILLWAY_INLINE float float_of(std::uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-SPILLWAY_INLINE std::uint32_t bits_of(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-SPILLWAY_INLINE float update(float p, float& m, float& v, float grad, const AdamwScalars& by, float clip) {
-  const float g = grad * clip;
-  m = flush(by.b1 * m + by.c1 * g);
-  v = flush(by.b2 * v + by.c2 * (g * g));
-  return p * by.keep - by.step * (m / (__builtin_sqrtf(v) * by.r + by.eps));
+template <typename T>
+SPILLWAY_INLINE void update_vector(const AdamwStreams<T>& at, std::int64_t i, const AdamwScalars& by, float clip) {
+  const f32x16 g = load(at.grad + i) * clip;
+  const f32x16 m = next_m(load(at.exp_avg + i), g, by);
+  const f32x16 v = next_v(load(at.exp_avg_sq + i), g, by);
+  std::uint16_t* const low = at.low + i;
+  const f32x16 master = next_master(load_master(at.weight + i, low), m, v, by);
+  store(at.exp_avg + i, m);
+  store(at.exp_avg_sq + i, v);
+  store_master(at.weight + i, low, master);
 }
 
-SPILLWAY_INLINE void update_range(const AdamwStreams<float>& streams, std::int64_t begin, std::int64_t count,
-                                  const AdamwScalars& by, float clip) {
-  float* __restrict weight = streams.weight + begin;
-  float* __restrict exp_avg = streams.exp_avg + begin;
-  float* __restrict exp_avg_sq = streams.exp_avg_sq + begin;
-  const float* __restrict grad = streams.grad + begin;
-  for (std::int64_t i = 0; i < count; ++i) {
-    weight[i] = update(weight[i], exp_avg[i], exp_avg_sq[i], grad[i], by, clip);
-  }
-}
-
-// The split master of base/dtype.h, in integers only.
-SPILLWAY_INLINE void update_range(const AdamwStreams<bf16_t>& streams, std::int64_t begin, std::int64_t count,
-                                  const AdamwScalars& by, float clip) {
-  bf16_t* __restrict weight = streams.weight + begin;
-  float* __restrict exp_avg = streams.exp_avg + begin;
-  float* __restrict exp_avg_sq = streams.exp_avg_sq + begin;
-  std::uint16_t* __restrict low = streams.low + begin;
-  const bf16_t* __restrict grad = streams.grad + begin;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint32_t lo = low[i];
-    // int16(lo), widened: bit 15 stands for -2^15.
-    const float master = float_of((std::uint32_t{weight[i]} << 16) + ((lo ^ 0x8000U) - 0x8000U));
-    const float next = update(master, exp_avg[i], exp_avg_sq[i], float_of(std::uint32_t{grad[i]} << 16), by, clip);
-    const std::uint32_t u = bits_of(next);
-    weight[i] = static_cast<bf16_t>((u + 0x8000U) >> 16);
-    low[i] = static_cast<std::uint16_t>(u & 0xffffU);
-  }
+// Less than a vector, in a copy.
+template <typename T>
+void update_rest(const AdamwStreams<T>& at, std::int64_t begin, const AdamwScalars& by, float clip) {
+  T weight[lanes] = {}, grad[lanes] = {};
+  float exp_avg[lanes] = {}, exp_avg_sq[lanes] = {};
+  std::uint16_t low[lanes] = {};
+  const auto count = static_cast<std::size_t>(at.count - begin);
+  const auto copy = [count](auto* to, const auto* from) { std::memcpy(to, from, count * sizeof *to); };
+  copy(weight, at.weight + begin);
+  copy(grad, at.grad + begin);
+  copy(exp_avg, at.exp_avg + begin);
+  copy(exp_avg_sq, at.exp_avg_sq + begin);
+  if constexpr (sizeof(T) == sizeof(bf16_t)) copy(low, at.low + begin);
+  update_vector<T>({weight, exp_avg, exp_avg_sq, low, grad, lanes, 0}, 0, by, clip);
+  copy(at.weight + begin, weight);
+  copy(at.exp_avg + begin, exp_avg);
+  copy(at.exp_avg_sq + begin, exp_avg_sq);
+  if constexpr (sizeof(T) == sizeof(bf16_t)) copy(at.low + begin, low);
 }
 
 // Whole lines of every stream.
@@ -82,9 +63,10 @@ void adamw_chunk(const AdamwStreams<T>& given, const AdamwScalars& scalars, floa
     prefetch_block(streams.exp_avg_sq + later);
     if constexpr (sizeof(T) == sizeof(bf16_t)) prefetch_block(streams.low + later);
     prefetch_block(streams.grad + later);
-    update_range(streams, begin, block, by, clip);
+    for (std::int64_t i = begin; i < begin + block; i += lanes) update_vector(streams, i, by, clip);
   }
-  update_range(streams, begin, streams.count - begin, by, clip);
+  for (; begin + lanes <= streams.count; begin += lanes) update_vector(streams, begin, by, clip);
+  if (begin < streams.count) update_rest(streams, begin, by, clip);
 }
 
 template void adamw_chunk(const AdamwStreams<float>&, const AdamwScalars&, float);
