@@ -100,12 +100,11 @@ SPILLWAY_INLINE f32x16 sqrt(f32x16 value) {
 SPILLWAY_INLINE f32x16 flushed(f32x16 value) {
   return by_registers(
       [](Register part) -> Register {
-        const RegisterBits exponent = reinterpret_cast<RegisterBits>(part) & 0x7f800000U;
 #if defined(__AVX512F__)
-        const auto all = reinterpret_cast<__m512i>(exponent);
-        return _mm512_maskz_mov_ps(_mm512_test_epi32_mask(all, all), part);
+        const __mmask16 keep = _mm512_test_epi32_mask(reinterpret_cast<__m512i>(part), _mm512_set1_epi32(0x7f800000));
+        return _mm512_maskz_mov_ps(keep, part);
 #else
-        return exponent != 0 ? part : Register{};
+        return (reinterpret_cast<RegisterBits>(part) & 0x7f800000U) != 0 ? part : Register{};
 #endif
       },
       value);

@@ -50,7 +50,7 @@ constexpr std::size_t register_bytes = 16;
   SPILLWAY_PART(7, statement)
 
 // Sixteen elements in as many registers as they take, or in a part of one. GCC 12 keeps a vector type that is wider
-// than a register in memory from one operation to the next, which made kernels up to four times slower.
+// than a register in memory from one operation to the next, which made kernels up to three times slower.
 template <typename T>
 struct Sixteen {
   static constexpr std::size_t part_bytes = std::min(register_bytes, lanes * sizeof(T));
@@ -64,7 +64,7 @@ struct Sixteen {
 
   SPILLWAY_INLINE static Sixteen all(T value) {
     Sixteen out;
-    SPILLWAY_EACH_PART(out.part[i] = Part{} + value)
+    SPILLWAY_EACH_PART(out.part[i] = value - Part{})  // also -0
     return out;
   }
 

@@ -13,7 +13,7 @@ SPILLWAY_INLINE void update_vector(const AdamwStreams<T>& at, std::int64_t i, co
   const f32x16 g = load(at.grad + i) * clip;
   const f32x16 m = next_m(load(at.exp_avg + i), g, by);
   const f32x16 v = next_v(load(at.exp_avg_sq + i), g, by);
-  std::uint16_t* const low = at.low + i;
+  std::uint16_t* const low = sizeof(T) == sizeof(bf16_t) ? at.low + i : nullptr;
   const f32x16 master = next_master(load_master(at.weight + i, low), m, v, by);
   store(at.exp_avg + i, m);
   store(at.exp_avg_sq + i, v);
