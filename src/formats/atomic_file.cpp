@@ -52,10 +52,4 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
   temporary.keep();
 }
 
-void remove_file(const std::filesystem::path& path) {
-  std::error_code error;
-  std::filesystem::remove(path, error);
-  if (error) throw DeviceError("{}: cannot be removed: {}", path.string(), error.message());
-}
-
 }  // namespace spillway

@@ -16,9 +16,6 @@ std::filesystem::path file_to_replace(const std::filesystem::path& path);
 // file at `path` is as it was and the temporary one is gone.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// The file is gone on return, also when there was none. Throws DeviceError.
-void remove_file(const std::filesystem::path& path);
-
 // The temporary name used for `path`, in the same folder; the next writer of `path` reuses it.
 std::filesystem::path temporary_name(const std::filesystem::path& path);
 

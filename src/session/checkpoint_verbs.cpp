@@ -98,8 +98,8 @@ CheckpointRow row_of(const ExportFolder& folder, const RunBranches& branches, bo
   row.unix_seconds = unix_seconds_of(folder.path);
   row.where = folder.path.string();
   try {
-    row.left = folder.full && !branches.hold(read_run_state(folder.path));
     if (verify) row.faults = verify_checksums(folder.path);
+    row.left = folder.full && !branches.hold(read_run_state(folder.path));
   } catch (const Error& error) {
     row.faults.emplace_back(error.what());
   }
@@ -109,9 +109,14 @@ CheckpointRow row_of(const ExportFolder& folder, const RunBranches& branches, bo
 CheckpointReport report_of(const fs::path& dir, bool verify) {
   require_run(dir);
   CheckpointReport report;
-  const RunBranches branches(dir);
+  RunBranches branches;
   std::vector<OpenStore> stores;
   FolderLock lock;  // while they are read
+  try {
+    branches = RunBranches(dir);
+  } catch (const UserError& error) {
+    report.notes.emplace_back(error.what());
+  }
   try {
     lock = FolderLock(dir, FolderUse::reading);
     stores = open_stores(dir, &report.notes);
@@ -144,6 +149,18 @@ fs::path model_of(const RunState& run) {
   return model;
 }
 
+void export_commit(const SlotStore& slots, const Manifest& manifest, const RunState& run, const fs::path& to,
+                   bool only_model) {
+  const ModelFolder folder(model_of(run));
+  const HfConfig config = read_hf_config(folder.config_path());
+  const ModelFiles files(folder, config.model);
+  const DType dtype = option_of(run, "dtype") == "bf16" ? DType::bf16 : DType::f32;
+  const Model model(config.model, dtype, Purpose::training, Cut{},
+                    option_of(run, "moments") == "8bit" ? Moments::packed : Moments::f32);
+  CommitSource source(slots, manifest, 2);
+  write_export(source, {model, nullptr, folder, files}, only_model ? nullptr : &run, to);
+}
+
 }  // namespace
 
 bool CheckpointReport::damaged() const {
@@ -158,21 +175,19 @@ std::int64_t export_checkpoint(const fs::path& dir, std::int64_t step, const fs:
   std::error_code error;
   if (fs::exists(to, error)) throw UserError("{} is there already; name another folder", to.string());
   const FolderLock lock(dir, FolderUse::reading);
-  for (const OpenStore& store : open_stores(dir, nullptr)) {
-    for (auto commit = store.catalogue.commits.rbegin(); commit != store.catalogue.commits.rend(); ++commit) {
-      if (step >= 0 && commit->entry.step != step) continue;
-      const Manifest manifest = read_manifest(*store.slots, commit->entry);
-      const RunState run =
-          parse_run_state(manifest.facts.run, fmt::format("the commit of step {}", commit->entry.step));
-      const ModelFolder folder(model_of(run));
-      const HfConfig config = read_hf_config(folder.config_path());
-      const ModelFiles files(folder, config.model);
-      const DType dtype = option_of(run, "dtype") == "bf16" ? DType::bf16 : DType::f32;
-      const Model model(config.model, dtype, Purpose::training, Cut{},
-                        option_of(run, "moments") == "8bit" ? Moments::packed : Moments::f32);
-      CommitSource source(*store.slots, manifest, 2);
-      write_export(source, {model, nullptr, folder, files}, only_model ? nullptr : &run, to);
-      return run.step;
+  const RunBranches branches(dir);
+  const std::vector<OpenStore> stores = open_stores(dir, nullptr);
+  for (const bool left : {false, true}) {
+    for (const OpenStore& store : stores) {
+      for (auto commit = store.catalogue.commits.rbegin(); commit != store.catalogue.commits.rend(); ++commit) {
+        if (step >= 0 && commit->entry.step != step) continue;
+        const Manifest manifest = read_manifest(*store.slots, commit->entry);
+        const RunState run =
+            parse_run_state(manifest.facts.run, fmt::format("the commit of step {}", commit->entry.step));
+        if (branches.hold(run) == left) continue;
+        export_commit(*store.slots, manifest, run, to, only_model);
+        return run.step;
+      }
     }
   }
   if (step < 0) throw UserError("{} holds no commit to export", dir.string());
@@ -181,16 +196,19 @@ std::int64_t export_checkpoint(const fs::path& dir, std::int64_t step, const fs:
 }
 
 CheckpointReport prune_checkpoints(const fs::path& dir, std::int64_t keep) {
-  require_run(dir);
+  const RunBranches branches(dir);
+  const std::vector<CheckpointRow> before = report_of(dir, false).rows;
+  const bool has_own = std::any_of(before.begin(), before.end(), [](const auto& row) { return row.full && !row.left; });
   const FolderLock lock(dir);
   CheckpointReport removed;
+  const KnownStores::Commits removing = [&](const KnownStores::Store& store, const CommitEntry& entry) {
+    removed.rows.push_back(row_of(*store.slots, entry, branches, false));
+  };
   KnownStores stores(dir, {}, [&](const std::string& sentence) { removed.told.push_back(sentence); });
-  const RunBranches branches(dir);
   stores.read();
   stores.open();
-  stores.prune(keep, [&](const KnownStores::Store& store, const CommitEntry& entry) {
-    removed.rows.push_back(row_of(*store.slots, entry, branches, false));
-  });
+  if (has_own) stores.drop_left(branches, removing);
+  stores.prune(keep, removing);
   std::vector<std::pair<CheckpointRow, fs::path>> exports;
   for (const ExportFolder& folder : exports_in(dir)) exports.emplace_back(row_of(folder, branches, false), folder.path);
   std::stable_partition(exports.begin(), exports.end(), [](const auto& folder) { return !folder.first.left; });

@@ -13,7 +13,7 @@ struct CheckpointRow {
   Kind kind = Kind::commit;
   std::int64_t step = 0;
   bool full = true;                 // it can be resumed from
-  bool left = false;                // the run has gone back to an older one, and does not go on from it by itself
+  bool left = false;                // the run has gone back to an older one, as far as is known (not of weights alone)
   std::int64_t bytes = 0;           // of what it holds
   std::int64_t unix_seconds = 0;    // when it was made
   std::string where = {};           // a folder, or the first slot file
@@ -36,13 +36,14 @@ struct CheckpointReport {
 CheckpointReport list_checkpoints(const std::filesystem::path& output_dir);
 // Reads everything.
 CheckpointReport verify_checkpoints(const std::filesystem::path& output_dir);
-// Writes the newest commit, or that of `step`, as a folder. Returns its step.
+// Writes the newest commit, or that of `step`, as a folder; one that the run has left only where there is no other.
+// Returns its step.
 std::int64_t export_checkpoint(const std::filesystem::path& output_dir, std::int64_t step,
                                const std::filesystem::path& to, bool only_model);
-// Removes all commits but the newest `keep`, and all exports but the newest `keep`; exports that the run has left go
-// before others. With `keep` 0 nothing is left to
-// resume from. In a copy of a folder, commits that belong to the original stay, which is told. Returns what was
-// removed. Throws UserError where an export cannot be removed.
+// Removes all commits but the newest `keep`, and all exports but the newest `keep`. Of what the run has left, commits
+// go where there is anything else to go on from, and exports before others. With `keep` 0 nothing is left to resume
+// from. In a copy of a folder, commits that belong to the original stay, which is told. Returns what was removed.
+// Throws UserError where an export cannot be removed.
 CheckpointReport prune_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep);
 
 }  // namespace spillway

@@ -29,7 +29,6 @@ void RunCheckpoints::claim() {
 void RunCheckpoints::tell_finished(const RunState& now, std::int64_t total_steps) {
   require_same_run(*finished_, now, total_steps, output_dir());
   stores_.drop_all();
-  write_branches();
   observer_.note(
       fmt::format("the run in {} is finished: {} steps; nothing to do", output_dir().string(), finished_->step));
 }
@@ -39,7 +38,11 @@ void RunCheckpoints::go_on_from(const RunState& then, const std::string& name, c
     observer_.note(note);
   const bool stays = setup_.options.resume_from_checkpoint == "auto" && branches_.is_last(then);
   const std::string branch = stays ? then.branch : begin_.branch;
-  if (!stays) branches_.leave(then, branch);
+  if (stays) {
+    branches_.stay_on(then);
+  } else {
+    branches_.leave(then, branch);
+  }
   begin_ = now;
   begin_.branch = branch;
   begin_.step = then.step;
@@ -62,8 +65,7 @@ bool RunCheckpoints::take_newest_export(const RunState& now, std::int64_t step) 
     if (!folder.full || folder.step <= step) continue;
     std::unique_ptr<PortableSource> source;
     try {
-      if (!branches_.hold(read_run_state(folder.path)))
-        throw UserError("the run has left it, by going on from an older checkpoint");
+      if (!branches_.hold(read_run_state(folder.path))) throw UserError("{}", why_left);
       source = std::make_unique<PortableSource>(folder.path, setup_.model);
     } catch (const Error& error) {
       observer_.note(fmt::format("passed over {}: {}", folder.path.string(), error.what()));
@@ -84,11 +86,15 @@ void RunCheckpoints::find(const RunState& now) {
   branches_ = RunBranches(output_dir());
   stores_.open();
   if (wanted != "auto") return take_export(std::make_unique<PortableSource>(wanted, setup_.model), wanted, now);
-  found_ = stores_.newest_commit();
-  if (take_newest_export(now, found_ && branches_.hold(found_->run) ? found_->run.step : -1)) return;
+  found_ = stores_.newest_commit(branches_);
+  if (found_ && branches_.never_left()) branches_.stay_on(found_->run);
+  if (take_newest_export(now, found_ ? found_->run.step : -1)) return;
+  if (!found_ && !branches_.never_left()) {
+    found_ = stores_.newest_commit({});
+    if (found_) observer_.note("nothing else serves: the run goes on from steps that it had left");
+  }
   if (found_) return go_on_from(found_->run, fmt::format("the commit of step {}", found_->run.step), now);
   require_nothing_to_lose();
-  branches_ = {};
   if (stores_.any()) observer_.note(fmt::format("{} holds no commit yet; starting anew", output_dir().string()));
 }
 
@@ -104,6 +110,12 @@ void RunCheckpoints::require_nothing_to_lose() const {
         "resume_from_checkpoint: auto finds nothing in {} that serves, and the newest export there is {}; give its "
         "path to go on from it, or name another output_dir to start anew",
         output_dir().string(), folder.path.string());
+  }
+  if (!branches_.never_left()) {
+    throw UserError(
+        "the run in {} went on from a checkpoint and has saved nothing since; remove {}, and give the path of that "
+        "checkpoint again",
+        output_dir().string(), output_dir().string());
   }
 }
 
@@ -182,7 +194,7 @@ void RunCheckpoints::abandon() {
 void RunCheckpoints::start(Executor& executor) {
   executor_ = &executor;
   training_thread_ = std::this_thread::get_id();
-  const bool export_is_missing = found_ && exports_.is_missing(begin_);
+  const bool export_is_missing = found_ && exports_.is_missing(begin_, branches_);
   if (slots_) start_commits();
   if (export_is_missing) make_missing_export();
 }
@@ -350,20 +362,12 @@ std::string RunCheckpoints::next_command() const {
 std::string RunCheckpoints::stop_without_commits(std::int64_t step) const {
   std::int64_t kept = found_ ? found_->run.step : 0;  // by an earlier run, with another save_steps
   for (const ExportFolder& folder : exports_in(output_dir())) {
-    if (folder.full && folder.step <= step && is_own(folder)) kept = std::max(kept, folder.step);
+    if (folder.full && folder.step <= step && branches_.hold_export(folder.path)) kept = std::max(kept, folder.step);
   }
   const std::string stopped = fmt::format("stopped after step {}; nothing is committed, since save_steps is -1", step);
   if (kept > 0) return fmt::format("{}: {} goes on from step {}", stopped, next_command(), kept);
+  if (stores_.any()) return fmt::format("{}: {} goes on from an older commit", stopped, next_command());
   return fmt::format("{}: to start anew name another output_dir, or remove {}", stopped, output_dir().string());
-}
-
-// Whether it is of steps that the run has not left.
-bool RunCheckpoints::is_own(const ExportFolder& folder) const {
-  try {
-    return branches_.hold(read_run_state(folder.path));
-  } catch (const Error&) {  // nothing can go on from it
-    return false;
-  }
 }
 
 void RunCheckpoints::finish() {
@@ -372,8 +376,6 @@ void RunCheckpoints::finish() {
   slots_ = nullptr;
   found_.reset();  // where nothing is committed it is still there
   stores_.drop_all();
-  branches_ = {};
-  write_branches();
 }
 
 }  // namespace spillway

@@ -91,7 +91,6 @@ class RunCheckpoints {
  private:
   void take_export(std::unique_ptr<PortableSource> source, const std::filesystem::path& folder, const RunState& now);
   bool take_newest_export(const RunState& now, std::int64_t step);
-  bool is_own(const ExportFolder& folder) const;
   void require_nothing_to_lose() const;
   void go_on_from(const RunState& then, const std::string& name, const RunState& now);
   bool adopts() const;

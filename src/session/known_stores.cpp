@@ -56,16 +56,23 @@ void KnownStores::open() {
   drop([](const Store& store) { return !store.record.whole; });
 }
 
-std::optional<FoundCommit> KnownStores::newest_commit() {
+std::optional<FoundCommit> KnownStores::newest_commit(const RunBranches& branches) {
   for (Store& store : older_) {
     std::vector<std::string> passed_over;
-    auto commit = spillway::newest_commit(store.slots, store.catalogue, passed_over, [this](const FoundCommit& found) {
+    bool left = false;
+    auto commit = spillway::newest_commit(store.slots, store.catalogue, passed_over, [&](const FoundCommit& found) {
+      if (!branches.hold(found.run)) {
+        left = true;
+        note_(fmt::format("passed over the commit of step {}: {}", found.run.step, why_left));
+        return false;
+      }
       note_(fmt::format("checking the {} of the commit of step {}", format_bytes(found.manifest.data_bytes()),
                         found.run.step));
+      return true;
     });
     for (const std::string& sentence : passed_over) note_("passed over " + sentence);
     if (commit) return commit;
-    if (store.catalogue.had_commits) {
+    if (store.catalogue.had_commits && !left) {
       lost_ = fmt::format("no commit in {} verifies any more", store.slots->path(0).string());
       const auto& why = passed_over.empty() ? store.catalogue.passed_over : passed_over;
       if (!why.empty()) *lost_ += fmt::format(" ({})", why.front());
@@ -181,6 +188,26 @@ void KnownStores::prune(std::int64_t keep, const std::function<void(const Store&
     commits.erase(commits.begin(), commits.end() - keeps);
   }
   drop([keep](const Store& store) { return store.owned ? store.catalogue.commits.empty() : keep == 0; });
+}
+
+// They are the newest of a store: a run that goes on in one forgets what is newer.
+void KnownStores::drop_left(const RunBranches& branches, const Commits& removing) {
+  const auto is_left = [&](const Store& store, const RetainedCommit& commit) {
+    const Manifest manifest = read_manifest(*store.slots, commit.entry);
+    return !branches.hold(parse_run_state(manifest.facts.run, store.slots->path(0).string()));
+  };
+  for (Store& store : older_) {
+    if (!store.owned) continue;
+    std::vector<RetainedCommit>& commits = store.catalogue.commits;
+    const auto own = std::find_if(commits.rbegin(), commits.rend(),
+                                  [&](const RetainedCommit& commit) { return !is_left(store, commit); });
+    const auto left = own.base();
+    for (auto commit = left; commit != commits.end(); ++commit) removing(store, commit->entry);
+    if (left != commits.begin() && left != commits.end())
+      Committer(State(), Layout(), *store.slots, store.catalogue, {}).forget_after(std::prev(left)->entry.generation);
+    commits.erase(left, commits.end());
+  }
+  drop([](const Store& store) { return store.owned && store.catalogue.commits.empty(); });
 }
 
 void KnownStores::write_records() const {

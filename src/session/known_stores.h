@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "session/run_branches.h"
 #include "session/run_store.h"
 
 namespace spillway {
@@ -38,9 +39,9 @@ class KnownStores {
   // Opens and locks the stores of earlier runs; removes what a run left that never finished making its files. Throws
   // UserError where files are missing (a disk that is not mounted), or in use.
   void open();
-  // The newest commit whose every byte verifies, of the newest store that has one: an older store may hold later steps,
-  // which the run left by going on from an older checkpoint.
-  std::optional<FoundCommit> newest_commit();
+  // The newest commit that `branches` hold and whose every byte verifies, of the newest store that has one: an older
+  // store may hold later steps, which the run left by going on from an older checkpoint.
+  std::optional<FoundCommit> newest_commit(const RunBranches& branches);
   // A sentence when the stores held commits of which none verifies any more.
   const std::optional<std::string>& lost() const { return lost_; }
 
@@ -62,7 +63,10 @@ class KnownStores {
   void drop_all();
   // After open: removes all commits but the newest `keep` of the stores that belong to this folder. Of others nothing
   // is removed, and with `keep` 0 they are forgotten. `removing` is called before.
-  void prune(std::int64_t keep, const std::function<void(const Store&, const CommitEntry&)>& removing);
+  using Commits = std::function<void(const Store&, const CommitEntry&)>;
+  void prune(std::int64_t keep, const Commits& removing);
+  // After open: removes the commits that the run has left, of the stores that belong to this folder.
+  void drop_left(const RunBranches& branches, const Commits& removing);
 
  private:
   void tell_that_it_stays(const Store& store) const;

@@ -136,8 +136,8 @@ void require_full(const std::filesystem::path& folder) {
         std::filesystem::exists(folder / checksums_name, error))
       return;
     throw UserError(
-        "resume_from_checkpoint: {} holds the model of a run that has finished, and no optimizer state; name a "
-        "checkpoint folder of the run, or give {} as model to begin a new run with these weights",
+        "resume_from_checkpoint: {} holds what a run leaves at its end, without optimizer state; name a checkpoint "
+        "folder of the run, or give {} as model to begin a new run with these weights",
         folder.string(), folder.string());
   }
   if (!std::filesystem::is_directory(folder, error))

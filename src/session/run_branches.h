@@ -1,5 +1,5 @@
-// Which of the checkpoints in a run's folder are the run's own way: a run that goes on from an older one leaves the
-// steps behind it, and what they saved lies in the folder too.
+// Which of the checkpoints in a run's folder are the run's own way: a run that goes on from an older one, whose path it
+// was given, leaves the steps behind it, and what they saved lies in the folder too.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,38 @@ namespace spillway {
 
 inline constexpr std::string_view run_branches_name = "branches.json";
 
-// The branches that led to where a run is, as OUTPUT_DIR/branches.json names them. Without the file, as in a run that
-// never went back, all is of the run.
+inline constexpr std::string_view why_left = "the run has left it, by going on from an older checkpoint";
+
+// The branches of a run as a tree, and which of them it is on, as OUTPUT_DIR/branches.json says. Without the file, as
+// of a run that never went back, all is of the run.
 class RunBranches {
  public:
   RunBranches() = default;
   // Throws UserError when the file is not as it was written.
   explicit RunBranches(const std::filesystem::path& output_dir);
 
-  // Whether `then` is a state that the run has been in, and has not gone back from.
+  bool never_left() const { return branches_.empty(); }
+  // Whether the way to where the run is leads over `then`.
   bool hold(const RunState& then) const;
+  // The same of what an export says; false where it cannot be read.
+  bool hold_export(const std::filesystem::path& folder) const;
+
   // Whether the run that goes on from `then` may stay on its branch: it has not left it.
   bool is_last(const RunState& then) const;
+  void stay_on(const RunState& then) { current_ = then.branch; }
   // The run goes on from `then` as another branch, of this name.
   void leave(const RunState& then, const std::string& branch);
-  // Durable on return; where nothing was left there is no file. Throws DeviceError.
+  // Durable on return; where nothing was ever left there is no file. Throws DeviceError.
   void write(const std::filesystem::path& output_dir) const;
 
  private:
   struct Branch {
     std::string name;
-    std::int64_t last_step = 0;  // before the run left it; the last branch goes on
+    std::string from;         // the branch it began on
+    std::int64_t after_step;  // of that
   };
-  std::vector<Branch> branches_;  // the oldest first
+  std::string current_;  // empty: not known
+  std::vector<Branch> branches_;
 };
 
 }  // namespace spillway

@@ -20,18 +20,12 @@ bool RunExports::is_due(std::int64_t step) const {
   return setup_.options.export_steps > 0 && step % setup_.options.export_steps == 0;
 }
 
-bool RunExports::is_missing(const RunState& state) const {
+bool RunExports::is_missing(const RunState& state, const RunBranches& branches) const {
   if (!is_due(state.step)) return false;
   const std::vector<ExportFolder> exports = exports_in(setup_.options.output_dir);
   const auto same = [&](const ExportFolder& folder) { return folder.step == state.step; };
   const auto found = std::find_if(exports.begin(), exports.end(), same);
-  if (found == exports.end()) return true;
-  if (!found->full) return false;
-  try {
-    return read_run_state(found->path).branch != state.branch;  // of steps that were left
-  } catch (const Error&) {                                      // it is no export of anything any more
-    return true;
-  }
+  return found == exports.end() || (found->full && !branches.hold_export(found->path));
 }
 
 void RunExports::tell_cut_short(const std::vector<std::int64_t>& steps, std::int64_t begin_step) const {

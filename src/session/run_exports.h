@@ -10,6 +10,7 @@
 #include "checkpoint/committer.h"
 #include "executor/executor.h"
 #include "session/background_export.h"
+#include "session/run_branches.h"
 #include "session/setup.h"
 #include "telemetry/observer.h"
 
@@ -23,8 +24,8 @@ class RunExports {
   // Whether this step is to be exported. The weights are read after it: no update may be pending then.
   bool is_due(std::int64_t step) const;
   // Whether the export of this state, with which the run goes on, is to be there and is not: a kill, or a full disk,
-  // may have ended a run before its last export was whole.
-  bool is_missing(const RunState& state) const;
+  // may have ended a run before its last export was whole, and one of steps that it has left is another.
+  bool is_missing(const RunState& state, const RunBranches& branches) const;
 
   // Exports that a kill cut short: tells of those that lie before `begin_step`, where the run goes on, and so will not
   // be made again.

@@ -44,7 +44,12 @@ std::int64_t step_of(const std::string& name) {
 }
 
 bool of_a_run(const fs::path& dir) {  // its first files
-  return is_there(dir / "metrics.jsonl") || is_there(dir / store_record_name) || is_there(dir / run_branches_name);
+  if (is_there(dir / "metrics.jsonl") || is_there(dir / store_record_name)) return true;
+  try {
+    return !RunBranches(dir).never_left();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 // The last file of a model to appear.
@@ -166,8 +171,10 @@ void require_same_run(const RunState& finished, const RunState& now, std::int64_
         "output_dir",
         output_dir.string(), finished.step, total_steps);
   if (total_steps == finished.step) return;
+  const RunBranches branches(output_dir);
   const std::vector<ExportFolder> exports = exports_in(output_dir);
-  const auto full = std::find_if(exports.begin(), exports.end(), [](const ExportFolder& e) { return e.full; });
+  const auto full = std::find_if(exports.begin(), exports.end(),
+                                 [&](const ExportFolder& e) { return e.full && branches.hold_export(e.path); });
   throw UserError(
       "max_steps: the run in {} is finished and has made {} steps, and {} are asked for, but its optimizer state is "
       "gone; name another output_dir, {}",

@@ -20,7 +20,7 @@ struct RunState {
   // Where it stands. The order of the data is a pure function of seed and position, so these and the seed (an option)
   // are all of its random state and its data cursor; the position in the schedule is the step.
   std::int64_t step = 0;       // optimizer steps done
-  std::string branch;          // new where a run starts, or goes on from a checkpoint that it was given; then kept
+  std::string branch;          // new where a run starts, or goes on from what it was given or had left; then kept
   std::int64_t sequences = 0;  // of the data, taken since the first step
   AdamwProducts products;
 

@@ -92,7 +92,12 @@ std::vector<StoreRecord> read_store_records(const std::filesystem::path& output_
 
 void write_store_records(const std::filesystem::path& output_dir, const std::vector<StoreRecord>& records) {
   const std::filesystem::path path = output_dir / store_record_name;
-  if (records.empty()) return remove_file(path);
+  if (records.empty()) {
+    std::error_code error;
+    std::filesystem::remove(path, error);
+    if (error) throw DeviceError("{}: cannot be removed: {}", path.string(), error.message());
+    return;
+  }
   nlohmann::ordered_json stores = nlohmann::ordered_json::array();
   for (const StoreRecord& record : records) {
     nlohmann::ordered_json directories = nlohmann::ordered_json::array();
@@ -144,12 +149,12 @@ std::shared_ptr<SlotStore> open_store(const SlotSet& set, SpillAccess access) {
 
 std::optional<FoundCommit> newest_commit(const std::shared_ptr<SlotStore>& slots, const OpenedCatalogue& opened,
                                          std::vector<std::string>& passed_over,
-                                         const std::function<void(const FoundCommit&)>& checking) {
+                                         const std::function<bool(const FoundCommit&)>& wanted) {
   for (auto commit = opened.commits.rbegin(); commit != opened.commits.rend(); ++commit) {
     try {
       FoundCommit found{slots, commit->entry, read_manifest(*slots, commit->entry), {}};
       found.run = parse_run_state(found.manifest.facts.run, fmt::format("the commit of step {}", commit->entry.step));
-      checking(found);
+      if (!wanted(found)) continue;
       const Verification checked = verify_commit(*slots, found.manifest);
       if (checked.faults.empty()) return found;
       passed_over.push_back(fmt::format("the commit of step {}: {}", found.run.step, checked.faults.front()));

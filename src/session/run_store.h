@@ -55,11 +55,11 @@ struct FoundCommit {
   RunState run;
 };
 
-// The newest commit of an opened store whose every byte verifies; nothing when there is none. All its slots are read;
-// `checking` is called before. Appends to `passed_over` a sentence for each commit that does not verify.
+// The newest commit of an opened store that `wanted` says yes to and whose every byte verifies; nothing when there is
+// none. All its slots are read, after `wanted`. Appends to `passed_over` a sentence for each that does not verify.
 std::optional<FoundCommit> newest_commit(const std::shared_ptr<SlotStore>& slots, const OpenedCatalogue& opened,
                                          std::vector<std::string>& passed_over,
-                                         const std::function<void(const FoundCommit&)>& checking);
+                                         const std::function<bool(const FoundCommit&)>& wanted);
 
 // The tensors of a commit, whose slots must not be reused meanwhile. `held_slots`: two where a weight and its low half
 // are read in turn.

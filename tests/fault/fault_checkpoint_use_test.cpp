@@ -356,7 +356,7 @@ TEST_F(CheckpointUse, AFinishedRunIsNamedAsSuch) {
   EXPECT_THAT(refusal_of([&] { list_checkpoints(folder); }), HasSubstr("is finished"));
   options_.resume_from_checkpoint = folder;
   options_.output_dir = (scratch_ / "next").string();
-  EXPECT_THAT(refusal_of([&] { run(0); }), AllOf(HasSubstr("that has finished"), HasSubstr("as model to begin")));
+  EXPECT_THAT(refusal_of([&] { run(0); }), AllOf(HasSubstr("leaves at its end"), HasSubstr("as model to begin")));
 }
 
 TEST_F(CheckpointUse, PruneRemovesNoFileBeforeTheRecordSaysSo) {

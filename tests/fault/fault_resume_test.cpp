@@ -86,6 +86,8 @@ class FaultResume : public testing::Test {
     return observer.notes;
   }
 
+  void go_back_to(std::int64_t step);
+
   std::string refusal() {
     RecordingObserver observer;
     try {
@@ -210,20 +212,97 @@ TEST_F(FaultResume, AnExportThatTheRunHasLeftIsPassedOver) {
   part(7, 8);
   options_.resume_from_checkpoint = "auto";
   part(7, 0);
-  EXPECT_FALSE(fs::exists(scratch_ / "run" / run_branches_name));
+}
+
+// After the newest commits, which are retained together; without saving anything.
+void FaultResume::go_back_to(std::int64_t step) {
+  options_.resume_from_checkpoint = (scratch_ / fmt::format("run/checkpoint-{}", step)).string();
+  options_.save_steps = 100;
+  options_.export_steps = 0;
+  part(step + 1, step + 2, true);
+  options_.resume_from_checkpoint = "auto";
 }
 
 TEST_F(FaultResume, ACommitThatTheRunHasLeftServesWhereNothingElseDoes) {
   options_.export_steps = 3;
   part(1, 7);
-  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-3").string();
-  options_.save_steps = 100;
-  options_.export_steps = 0;
-  part(4, 5, true);
-  options_.resume_from_checkpoint = "auto";
-  part(4, 6, true);
+  go_back_to(3);
+  EXPECT_THAT(part(4, 6, true), Contains(testing::AllOf(HasSubstr("commit of step 7"), HasSubstr("has left it"))));
   fs::remove_all(scratch_ / "run/checkpoint-3");
+  EXPECT_THAT(part(8, 0), Contains(HasSubstr("that it had left")));
+}
+
+TEST_F(FaultResume, AnOlderCommitThatIsTheRunsOwnGoesBeforeANewerOneThatItHasLeft) {
+  options_.page_size_bytes = 262144;
+  options_.export_steps = 4;
+  options_.save_total_limit = 3;
+  part(1, 5);
+  go_back_to(4);
+  fs::remove_all(scratch_ / "run/checkpoint-4");
+  options_.save_steps = 1;
+  part(5, 7);
   part(8, 0);
+}
+
+TEST_F(FaultResume, PruningKeepsWhatTheRunGoesOnFrom) {
+  options_.page_size_bytes = 262144;
+  options_.export_steps = 4;
+  options_.save_total_limit = 3;
+  part(1, 5);
+  go_back_to(4);
+  fs::remove_all(scratch_ / "run/checkpoint-4");
+  prune_checkpoints(scratch_ / "run", 1);
+  const CheckpointReport kept = list_checkpoints(scratch_ / "run");
+  ASSERT_EQ(kept.rows.size(), 1U);
+  EXPECT_EQ(kept.rows.front().step, 4);
+  EXPECT_FALSE(kept.rows.front().left);
+  part(5, 0);
+}
+
+TEST_F(FaultResume, WhatLedToABranchThatWasLeftAndTakenUpAgainIsItsOwn) {
+  options_.export_steps = 2;
+  options_.save_steps = -1;
+  part(1, 7);
+  options_.export_steps = 5;
+  const auto go_on_from = [&](std::int64_t step, std::int64_t stop) {
+    options_.resume_from_checkpoint = (scratch_ / fmt::format("run/checkpoint-{}", step)).string();
+    part(step + 1, stop);
+  };
+  go_on_from(4, 6);
+  go_on_from(6, 7);
+  go_on_from(5, 6);
+  std::map<std::int64_t, bool> left;
+  for (const CheckpointRow& row : list_checkpoints(scratch_ / "run").rows) left[row.step] = row.left;
+  EXPECT_EQ(left, (std::map<std::int64_t, bool>{{2, false}, {4, false}, {5, false}, {6, true}}));
+  fs::remove_all(scratch_ / "run/checkpoint-5");
+  options_.resume_from_checkpoint = "auto";
+  options_.export_steps = 0;
+  part(5, 0);
+  options_.max_steps = 12;
+  EXPECT_THAT(refusal(), HasSubstr("checkpoint-4 to go on"));
+}
+
+TEST_F(FaultResume, AnExportFromWhichTheRunWentOnIsNotMadeAgain) {
+  options_.export_steps = 4;
+  part(1, 4);
+  go_back_to(4);
+  options_.export_steps = 4;
+  EXPECT_THAT(part(5, 0), testing::Not(Contains(HasSubstr("is not there"))));
+}
+
+TEST_F(FaultResume, ARunThatWentOnFromAnotherAndSavedNothingIsNotBegunAnew) {
+  options_.export_steps = 4;
+  part(1, 5);
+  options_.output_dir = (scratch_ / "second").string();
+  go_back_to(4);
+  EXPECT_THAT(refusal(), HasSubstr("has saved nothing since"));
+}
+
+TEST_F(FaultResume, ABranchesFileOfSomethingElseIsInTheWay) {
+  fs::create_directory(scratch_ / "run");
+  scratch_.file("run/branches.json", "{\"mine\": 1}");
+  EXPECT_THAT(refusal(), HasSubstr("already holds branches.json"));
+  EXPECT_EQ(scratch_.text_of("run/branches.json"), "{\"mine\": 1}");
 }
 
 TEST_F(FaultResume, WithoutTheFileOfItsBranchesARunGoesOnFromTheNewest) {
@@ -234,6 +313,7 @@ TEST_F(FaultResume, WithoutTheFileOfItsBranchesARunGoesOnFromTheNewest) {
   part(4, 5);
   options_.resume_from_checkpoint = "auto";
   scratch_.file("run/branches.json", "{}");
+  EXPECT_THAT(list_checkpoints(scratch_ / "run").notes, Contains(HasSubstr("branches.json")));
   EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("branches.json"), HasSubstr("remove it")));
   fs::remove(scratch_ / "run" / run_branches_name);
   part(7, 0);
