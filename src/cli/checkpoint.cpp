@@ -108,7 +108,9 @@ Verb add_checkpoint(CLI::App& app) {
   verb->add_option("--to", given->to, "export: the folder to write");
   verb->add_option("--step", given->step, "export: the commit of this step; default: the newest");
   verb->add_flag("--save-only-model", given->only_model, "export: the weights alone");
-  verb->add_option("--keep", given->keep, "prune: how many commits, and how many exports, to keep; default 1")
+  verb->add_option(
+          "--keep", given->keep,
+          "prune: how many commits, and how many exports, to keep; what the run has left goes first; default 1")
       ->check(CLI::NonNegativeNumber);
   verb->add_flag("--json", given->json, "print one JSON object");
   return {verb, [given] { return checkpoint(*given); }};

@@ -149,6 +149,38 @@ fs::path model_of(const RunState& run) {
   return model;
 }
 
+struct Export {
+  CheckpointRow row;
+  fs::path path;
+};
+
+// What a run goes on from first, then what it has left, then what says nothing of itself; the newest first of each.
+std::vector<Export> exports_by_worth(const fs::path& dir, const RunBranches& branches) {
+  std::vector<Export> exports;
+  for (const ExportFolder& folder : exports_in(dir)) exports.push_back({row_of(folder, branches, false), folder.path});
+  std::stable_partition(exports.begin(), exports.end(), [](const Export& folder) { return !folder.row.left; });
+  std::stable_partition(exports.begin(), exports.end(), [](const Export& folder) { return folder.row.faults.empty(); });
+  return exports;
+}
+
+// Takes out the first `keep` that can be resumed from, and the first `keep` of weights alone; those that remain are to
+// go. Whether the run goes on from one that is kept.
+bool keep_newest(std::vector<Export>& exports, std::int64_t keep) {
+  std::int64_t full = 0;
+  std::int64_t weights = 0;
+  bool goes_on = false;
+  std::vector<Export> to_go;
+  for (Export& folder : exports) {
+    if ((folder.row.full ? full : weights)++ >= keep) {
+      to_go.push_back(std::move(folder));
+    } else if (folder.row.full && !folder.row.left && folder.row.faults.empty()) {
+      goes_on = true;
+    }
+  }
+  exports = std::move(to_go);
+  return goes_on;
+}
+
 void export_commit(const SlotStore& slots, const Manifest& manifest, const RunState& run, const fs::path& to,
                    bool only_model) {
   const ModelFolder folder(model_of(run));
@@ -196,28 +228,23 @@ std::int64_t export_checkpoint(const fs::path& dir, std::int64_t step, const fs:
 }
 
 CheckpointReport prune_checkpoints(const fs::path& dir, std::int64_t keep) {
-  const RunBranches branches(dir);
-  const std::vector<CheckpointRow> before = report_of(dir, false).rows;
-  const bool has_own = std::any_of(before.begin(), before.end(), [](const auto& row) { return row.full && !row.left; });
+  require_run(dir);
   const FolderLock lock(dir);
+  const RunBranches branches(dir);
   CheckpointReport removed;
-  const KnownStores::Commits removing = [&](const KnownStores::Store& store, const CommitEntry& entry) {
-    removed.rows.push_back(row_of(*store.slots, entry, branches, false));
-  };
   KnownStores stores(dir, {}, [&](const std::string& sentence) { removed.told.push_back(sentence); });
   stores.read();
   stores.open();
-  if (has_own) stores.drop_left(branches, removing);
-  stores.prune(keep, removing);
-  std::vector<std::pair<CheckpointRow, fs::path>> exports;
-  for (const ExportFolder& folder : exports_in(dir)) exports.emplace_back(row_of(folder, branches, false), folder.path);
-  std::stable_partition(exports.begin(), exports.end(), [](const auto& folder) { return !folder.first.left; });
-  exports.erase(exports.begin(), exports.begin() + std::min(keep, std::ssize(exports)));
-  for (const auto& [row, path] : exports) {
-    removed.rows.push_back(row);
+  std::vector<Export> exports = exports_by_worth(dir, branches);
+  const bool goes_on = keep_newest(exports, keep) || stores.hold_commit_of(branches);
+  stores.prune(keep, goes_on ? branches : RunBranches(), [&](const auto& store, const CommitEntry& entry) {
+    removed.rows.push_back(row_of(*store.slots, entry, branches, false));
+  });
+  for (const Export& folder : exports) {
+    removed.rows.push_back(folder.row);
     std::error_code error;
-    fs::remove_all(path, error);
-    if (error) throw UserError("{} cannot be removed: {}", path.string(), error.message());
+    fs::remove_all(folder.path, error);
+    if (error) throw UserError("{} cannot be removed: {}", folder.path.string(), error.message());
   }
   return removed;
 }

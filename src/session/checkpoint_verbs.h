@@ -40,10 +40,11 @@ CheckpointReport verify_checkpoints(const std::filesystem::path& output_dir);
 // Returns its step.
 std::int64_t export_checkpoint(const std::filesystem::path& output_dir, std::int64_t step,
                                const std::filesystem::path& to, bool only_model);
-// Removes all commits but the newest `keep`, and all exports but the newest `keep`. Of what the run has left, commits
-// go where there is anything else to go on from, and exports before others. With `keep` 0 nothing is left to resume
-// from. In a copy of a folder, commits that belong to the original stay, which is told. Returns what was removed.
-// Throws UserError where an export cannot be removed.
+// Removes all commits but the newest `keep`, and of exports, those with the state of the run and those of weights
+// alone, all but the newest `keep` of each. Of what the run has left, commits go where anything else is kept to go on
+// from, and exports before others. With `keep` 0 nothing is left to resume from. In a copy of a folder, commits that
+// belong to the original stay, which is told. Returns what was removed. Throws UserError where an export cannot be
+// removed.
 CheckpointReport prune_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep);
 
 }  // namespace spillway

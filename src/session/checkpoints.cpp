@@ -21,6 +21,7 @@ void RunCheckpoints::claim() {
   stores_.read();
   if (setup_.options.resume_from_checkpoint != "none") finished_ = finished_run(output_dir());
   if (finished_) return;
+  is_new_ = !stores_.any() && exports_in(output_dir()).empty() && last_recorded_step(output_dir()) == 0;
   cut_short_ = claim_output(setup_.options, stores_.any());
   if (!lock_.held()) lock_ = FolderLock(output_dir());
   if (!lock_.note().empty()) observer_.note(lock_.note());
@@ -85,7 +86,11 @@ void RunCheckpoints::find(const RunState& now) {
   if (wanted == "none") return;
   branches_ = RunBranches(output_dir());
   stores_.open();
-  if (wanted != "auto") return take_export(std::make_unique<PortableSource>(wanted, setup_.model), wanted, now);
+  if (wanted != "auto") {
+    take_export(std::make_unique<PortableSource>(wanted, setup_.model), wanted, now);
+    if (is_new_) write_branches();  // before store.json: killed while it loads, it must not be begun anew
+    return;
+  }
   found_ = stores_.newest_commit(branches_);
   if (found_ && branches_.never_left()) branches_.stay_on(found_->run);
   if (take_newest_export(now, found_ ? found_->run.step : -1)) return;
@@ -113,9 +118,10 @@ void RunCheckpoints::require_nothing_to_lose() const {
   }
   if (!branches_.never_left()) {
     throw UserError(
-        "the run in {} went on from a checkpoint and has saved nothing since; remove {}, and give the path of that "
-        "checkpoint again",
-        output_dir().string(), output_dir().string());
+        "the run in {} went on from a checkpoint of step {} and has left nothing to go on from; name another "
+        "output_dir and give the path of that checkpoint again (`spillway checkpoint prune {} --keep 0` gives its disk "
+        "space back)",
+        output_dir().string(), branches_.began_after(), output_dir().string());
   }
 }
 
@@ -186,6 +192,7 @@ bool RunCheckpoints::restore(Executor& executor, const std::function<void()>& be
 }
 
 void RunCheckpoints::abandon() {
+  if (is_new_) RunBranches().write(output_dir());
   if (!slots_ || adopted_) return;
   slots_ = nullptr;
   stores_.drop_own();
@@ -366,7 +373,7 @@ std::string RunCheckpoints::stop_without_commits(std::int64_t step) const {
   }
   const std::string stopped = fmt::format("stopped after step {}; nothing is committed, since save_steps is -1", step);
   if (kept > 0) return fmt::format("{}: {} goes on from step {}", stopped, next_command(), kept);
-  if (stores_.any()) return fmt::format("{}: {} goes on from an older commit", stopped, next_command());
+  if (stores_.any()) return stopped + ", and no export of it is there to go on from";
   return fmt::format("{}: to start anew name another output_dir, or remove {}", stopped, output_dir().string());
 }
 

@@ -113,6 +113,7 @@ class RunCheckpoints {
   const SteadyClock::time_point started_ = SteadyClock::now();
   FolderLock lock_;
   std::optional<RunState> finished_;
+  bool is_new_ = false;                    // the folder holds no run yet
   std::vector<std::int64_t> cut_short_;    // steps of exports
   std::unique_ptr<DiskCalls> slow_calls_;  // of flush_delay_ms; outlives the stores
 

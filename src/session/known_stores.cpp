@@ -56,6 +56,15 @@ void KnownStores::open() {
   drop([](const Store& store) { return !store.record.whole; });
 }
 
+bool KnownStores::is_left(const Store& store, const RetainedCommit& commit, const RunBranches& branches) {
+  try {
+    const Manifest manifest = read_manifest(*store.slots, commit.entry);
+    return !branches.hold(parse_run_state(manifest.facts.run, store.slots->path(0).string()));
+  } catch (const Error&) {  // not known; it is what it was
+    return false;
+  }
+}
+
 std::optional<FoundCommit> KnownStores::newest_commit(const RunBranches& branches) {
   for (Store& store : older_) {
     std::vector<std::string> passed_over;
@@ -172,42 +181,38 @@ void KnownStores::drop_all() {
   drop_older();
 }
 
-void KnownStores::prune(std::int64_t keep, const std::function<void(const Store&, const CommitEntry&)>& removing) {
-  std::int64_t left = keep;
+bool KnownStores::hold_commit_of(const RunBranches& branches) const {
+  return std::any_of(older_.begin(), older_.end(), [&](const Store& store) {
+    const auto& commits = store.catalogue.commits;
+    return std::any_of(commits.begin(), commits.end(),
+                       [&](const RetainedCommit& commit) { return !is_left(store, commit, branches); });
+  });
+}
+
+// What was left are the newest of a store: a run that goes on in one forgets what is newer.
+void KnownStores::prune(std::int64_t keep, const RunBranches& branches, const Commits& removing) {
+  std::int64_t to_keep = keep;
   for (Store& store : older_) {
     if (!store.owned) {
       if (keep > 0) tell_that_it_stays(store);
       continue;
     }
     std::vector<RetainedCommit>& commits = store.catalogue.commits;
-    const std::int64_t keeps = std::min(left, std::ssize(commits));
-    left -= keeps;
-    for (std::int64_t c = std::ssize(commits) - keeps; c-- > 0;)
-      removing(store, commits[static_cast<std::size_t>(c)].entry);
-    if (keeps > 0) Committer(State(), Layout(), *store.slots, store.catalogue, {}).prune(keeps);
-    commits.erase(commits.begin(), commits.end() - keeps);
+    auto end = commits.end();
+    while (end != commits.begin() && is_left(store, *std::prev(end), branches)) --end;
+    const auto begin = end - std::min(to_keep, static_cast<std::int64_t>(end - commits.begin()));
+    to_keep -= end - begin;
+    for (auto commit = commits.end(); commit-- != commits.begin();) {
+      if (commit < begin || commit >= end) removing(store, commit->entry);
+    }
+    if (begin != end) {
+      Committer committer(State(), Layout(), *store.slots, store.catalogue, {});
+      committer.forget_after(std::prev(end)->entry.generation);
+      committer.prune(end - begin);
+    }
+    commits = std::vector<RetainedCommit>(begin, end);
   }
   drop([keep](const Store& store) { return store.owned ? store.catalogue.commits.empty() : keep == 0; });
-}
-
-// They are the newest of a store: a run that goes on in one forgets what is newer.
-void KnownStores::drop_left(const RunBranches& branches, const Commits& removing) {
-  const auto is_left = [&](const Store& store, const RetainedCommit& commit) {
-    const Manifest manifest = read_manifest(*store.slots, commit.entry);
-    return !branches.hold(parse_run_state(manifest.facts.run, store.slots->path(0).string()));
-  };
-  for (Store& store : older_) {
-    if (!store.owned) continue;
-    std::vector<RetainedCommit>& commits = store.catalogue.commits;
-    const auto own = std::find_if(commits.rbegin(), commits.rend(),
-                                  [&](const RetainedCommit& commit) { return !is_left(store, commit); });
-    const auto left = own.base();
-    for (auto commit = left; commit != commits.end(); ++commit) removing(store, commit->entry);
-    if (left != commits.begin() && left != commits.end())
-      Committer(State(), Layout(), *store.slots, store.catalogue, {}).forget_after(std::prev(left)->entry.generation);
-    commits.erase(left, commits.end());
-  }
-  drop([](const Store& store) { return store.owned && store.catalogue.commits.empty(); });
 }
 
 void KnownStores::write_records() const {

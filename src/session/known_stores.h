@@ -61,14 +61,16 @@ class KnownStores {
   // The model is written: the run's own as well, and the record. Nothing may use its slots any more. Without `open`
   // before, what is not to be found is left.
   void drop_all();
-  // After open: removes all commits but the newest `keep` of the stores that belong to this folder. Of others nothing
-  // is removed, and with `keep` 0 they are forgotten. `removing` is called before.
+  // After open: whether one of the commits is of `branches`.
+  bool hold_commit_of(const RunBranches& branches) const;
+  // After open: removes the commits that are not of `branches`, and all others but the newest `keep`, of the stores
+  // that belong to this folder. Of others nothing is removed, and with `keep` 0 they are forgotten. `removing` is
+  // called before.
   using Commits = std::function<void(const Store&, const CommitEntry&)>;
-  void prune(std::int64_t keep, const Commits& removing);
-  // After open: removes the commits that the run has left, of the stores that belong to this folder.
-  void drop_left(const RunBranches& branches, const Commits& removing);
+  void prune(std::int64_t keep, const RunBranches& branches, const Commits& removing);
 
  private:
+  static bool is_left(const Store& store, const RetainedCommit& commit, const RunBranches& branches);
   void tell_that_it_stays(const Store& store) const;
   void write_records() const;
   void locate(Store& store) const;

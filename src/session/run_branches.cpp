@@ -69,12 +69,17 @@ void RunBranches::leave(const RunState& then, const std::string& branch) {
 }
 
 void RunBranches::write(const std::filesystem::path& output_dir) const {
-  if (branches_.empty()) return;
+  const std::filesystem::path path = output_dir / run_branches_name;
+  if (branches_.empty()) {
+    std::error_code error;
+    std::filesystem::remove(path, error);
+    if (error) throw DeviceError("{}: cannot be removed: {}", path.string(), error.message());
+    return;
+  }
   nlohmann::ordered_json branches = nlohmann::ordered_json::array();
   for (const Branch& branch : branches_)
     branches.push_back({{"branch", branch.name}, {"from", branch.from}, {"after_step", branch.after_step}});
-  write_file_atomically(output_dir / run_branches_name,
-                        nlohmann::ordered_json{{"branch", current_}, {"branches", branches}}.dump(2) + '\n');
+  write_file_atomically(path, nlohmann::ordered_json{{"branch", current_}, {"branches", branches}}.dump(2) + '\n');
 }
 
 }  // namespace spillway

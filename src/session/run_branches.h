@@ -25,6 +25,8 @@ class RunBranches {
   explicit RunBranches(const std::filesystem::path& output_dir);
 
   bool never_left() const { return branches_.empty(); }
+  // The step after which the branch begins that the run is on. It has left something.
+  std::int64_t began_after() const { return branches_.back().after_step; }
   // Whether the way to where the run is leads over `then`.
   bool hold(const RunState& then) const;
   // The same of what an export says; false where it cannot be read.
@@ -35,7 +37,7 @@ class RunBranches {
   void stay_on(const RunState& then) { current_ = then.branch; }
   // The run goes on from `then` as another branch, of this name.
   void leave(const RunState& then, const std::string& branch);
-  // Durable on return; where nothing was ever left there is no file. Throws DeviceError.
+  // Durable on return; where nothing was ever left the file is removed. Throws DeviceError.
   void write(const std::filesystem::path& output_dir) const;
 
  private:

@@ -259,6 +259,30 @@ TEST_F(FaultResume, PruningKeepsWhatTheRunGoesOnFrom) {
   part(5, 0);
 }
 
+TEST_F(FaultResume, PruningRemovesNothingForAnExportThatDoesNotServe) {
+  options_.export_steps = 4;
+  part(1, 5);
+  go_back_to(4);
+  scratch_.file("run/checkpoint-4/spillway_state.json", "{");
+  prune_checkpoints(scratch_ / "run", 1);
+  options_.save_steps = 1;
+  EXPECT_THAT(part(6, 0), Contains(HasSubstr("that it had left")));
+}
+
+TEST_F(FaultResume, PruningCountsExportsOfWeightsAloneByThemselves) {
+  options_.export_steps = 4;
+  part(1, 5);
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-4").string();
+  options_.save_steps = -1;
+  options_.export_steps = 3;
+  options_.save_only_model = true;
+  part(5, 7);
+  prune_checkpoints(scratch_ / "run", 1);
+  EXPECT_TRUE(fs::exists(scratch_ / "run/checkpoint-6"));
+  options_.resume_from_checkpoint = "auto";
+  part(5, 0);
+}
+
 TEST_F(FaultResume, WhatLedToABranchThatWasLeftAndTakenUpAgainIsItsOwn) {
   options_.export_steps = 2;
   options_.save_steps = -1;
@@ -295,7 +319,43 @@ TEST_F(FaultResume, ARunThatWentOnFromAnotherAndSavedNothingIsNotBegunAnew) {
   part(1, 5);
   options_.output_dir = (scratch_ / "second").string();
   go_back_to(4);
-  EXPECT_THAT(refusal(), HasSubstr("has saved nothing since"));
+  EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("checkpoint of step 4"), HasSubstr("left nothing to go on from")));
+  prune_checkpoints(scratch_ / "second", 0);
+  EXPECT_TRUE(slot_files(scratch_ / "second").empty());
+}
+
+// Killed when its slots are there and its weights are not.
+class KilledWhileLoading final : public RecordingObserver {
+ public:
+  void note(std::string_view sentence) override {
+    if (sentence.starts_with("products: ")) throw Killed();
+  }
+};
+
+TEST_F(FaultResume, ARunThatWasKilledWhileItLoadedACheckpointIsNotBegunAnew) {
+  options_.export_steps = 4;
+  part(1, 5);
+  options_.output_dir = (scratch_ / "second").string();
+  options_.resume_from_checkpoint = (scratch_ / "run/checkpoint-4").string();
+  KilledWhileLoading observer;
+  EXPECT_THROW(run_train(options_, observer), Killed);
+  options_.resume_from_checkpoint = "auto";
+  EXPECT_THAT(refusal(), HasSubstr("left nothing to go on from"));
+}
+
+TEST_F(FaultResume, WhatAnEmptiedFolderSaysOfBranchesIsForgotten) {
+  options_.export_steps = 4;
+  part(1, 5);
+  fs::create_directory(scratch_ / "second");
+  options_.output_dir = (scratch_ / "second").string();
+  options_.save_steps = -1;
+  go_back_to(4);
+  for (const char* const name : {"metrics.jsonl", "store.json"}) fs::remove(scratch_ / "second" / name);
+  options_.resume_from_checkpoint = "none";
+  options_.save_steps = 1;
+  part(1, 3);
+  options_.resume_from_checkpoint = "auto";
+  EXPECT_THAT(part(4, 0), testing::Not(Contains(HasSubstr("left"))));
 }
 
 TEST_F(FaultResume, ABranchesFileOfSomethingElseIsInTheWay) {

@@ -75,8 +75,9 @@ SPILLWAY_INLINE void update_block(const Block<T>& at, const AdamwScalars& by, fl
     const f32x16 g = load(at.grad + first) * clip;
     m[i] = next_m(from_bits(unpack(code & 0x7fU, old_m) | (code & 0x80U) << 24), g, by);
     v[i] = next_v(from_bits(unpack(load_codes(at.v + first), old_v)), g, by);
-    const f32x16 next = next_master(load_master(at.weight + first, at.low + first), m[i], v[i], by);
-    store_master(at.weight + first, at.low + first, next);
+    std::uint16_t* const low = sizeof(T) == sizeof(bf16_t) ? at.low + first : nullptr;
+    const f32x16 next = next_master(load_master(at.weight + first, low), m[i], v[i], by);
+    store_master(at.weight + first, low, next);
     u32x16 h = bits(next) ^ (bits(m[i]) * 0x9e3779b1U) ^ (bits(v[i]) * 0x85ebca77U) ^ step;
     h = (h ^ (h >> 15)) * 0x2c1b3c6dU;
     h = (h ^ (h >> 12)) * 0x297a2d39U;
