@@ -202,7 +202,8 @@ void KnownStores::prune(std::int64_t keep, const RunBranches& branches, const Co
     while (end != commits.begin() && is_left(store, *std::prev(end), branches)) --end;
     const auto begin = end - std::min(to_keep, static_cast<std::int64_t>(end - commits.begin()));
     to_keep -= end - begin;
-    for (auto commit = commits.end(); commit-- != commits.begin();) {
+    for (auto commit = commits.end(); commit != commits.begin();) {
+      --commit;
       if (commit < begin || commit >= end) removing(store, commit->entry);
     }
     if (begin != end) {
