@@ -83,10 +83,14 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
   EXPECT_GT(speedup.at("twice the batch"), 0);
 }
 
-TEST_F(Verbs, PlanSaysWhichWayStepsClip) {
-  ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
-  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
-  const auto plan = [&](const std::vector<std::string>& more) {
+// Of a model with four layers, on the machine of machine.json.
+class PlansOfFourLayers : public Verbs {
+ protected:
+  void SetUp() override {
+    Verbs::SetUp();
+    ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
+  }
+  std::string plan_of_larger(const std::vector<std::string>& more) const {
     std::vector<std::string> arguments{"plan",
                                        "--model",
                                        path("larger"),
@@ -97,13 +101,19 @@ TEST_F(Verbs, PlanSaysWhichWayStepsClip) {
                                        "--machine",
                                        path("machine.json"),
                                        "--max-seq-len",
-                                       "16",
-                                       "--max-steps",
-                                       "7"};
+                                       "16"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome.out;
+  }
+};
+
+TEST_F(PlansOfFourLayers, PlanSaysWhichWayStepsClip) {
+  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--max-steps", "7"});
+    return plan_of_larger(more);
   };
   const auto smallest = nlohmann::json::parse(plan({"--json"})).at("min_memory_bytes").get<std::int64_t>();
   const std::string memory = std::to_string(smallest + (8 << 20));  // in which each way finds room
@@ -164,7 +174,7 @@ TEST_F(Verbs, PlanCountsKeptGradientsAmongWhatIsAlive) {
 }
 
 // As a probe without an output folder measures it.
-TEST_F(Verbs, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) {
+TEST_F(PlansOfFourLayers, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) {
   const auto disk = [](const std::filesystem::path& directory, double rate) {
     return nlohmann::json{{"directory", directory.string()}, {"read_bytes_per_second", rate}};
   };
@@ -172,30 +182,9 @@ TEST_F(Verbs, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) {
   const std::filesystem::path temporary = std::filesystem::temp_directory_path();
   if (current == temporary) GTEST_SKIP() << "both are " << current;
   folder_.file("machine.json", nlohmann::json{{"disks", {disk(temporary, 1e6), disk(current, 5e8)}}}.dump());
-  ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
-  const auto plan = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{"plan",
-                                       "--model",
-                                       path("larger"),
-                                       "--data",
-                                       path("data.txt"),
-                                       "--dtype",
-                                       "f32",
-                                       "--machine",
-                                       path("machine.json"),
-                                       "--max-seq-len",
-                                       "16",
-                                       "--recompute",
-                                       "none",
-                                       "--clip-mode",
-                                       "after",
-                                       "--order",
-                                       "layer",
-                                       "--json"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out);
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--recompute", "none", "--clip-mode", "after", "--order", "layer", "--json"});
+    return nlohmann::json::parse(plan_of_larger(more));
   };
   const std::string memory = std::to_string(plan({"--memory", "2GiB"}).at("min_memory_bytes").get<std::int64_t>());
   const auto disk_seconds = [&](std::vector<std::string> more) {
