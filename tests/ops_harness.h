@@ -271,8 +271,15 @@ inline void expect_bits_do_not_depend_on_schedule(const OpCase& op) {
   }
 }
 
-// |number - expected| <= relative * |expected| + absolute * (largest |expected|), for every number; NaN fails. By
-// default what one rounding to the dtype and some fp32 arithmetic allow.
+inline double largest_of(const std::vector<double>& numbers) {
+  double largest = 0;
+  for (const double number : numbers) largest = std::max(largest, std::abs(number));
+  return largest;
+}
+
+// |number - expected| <= relative * |expected| + absolute * largest, for every number; NaN fails. The largest is that
+// of all |expected| and, where they are sums whose terms may cancel, of |terms|. By default what one rounding to the
+// dtype and some fp32 arithmetic allow.
 struct Tolerance {
   double relative;
   double absolute;
@@ -283,11 +290,10 @@ inline Tolerance tolerance_of(DType dtype) {
 }
 
 inline void expect_close(const Matrix& actual, const std::vector<double>& expected,
-                         std::optional<Tolerance> given = std::nullopt) {
+                         std::optional<Tolerance> given = std::nullopt, double largest_term = 0) {
   const Tolerance tolerance = given.value_or(tolerance_of(actual.type.dtype));
   ASSERT_EQ(actual.numbers.size(), expected.size());
-  double largest = 0;
-  for (const double number : expected) largest = std::max(largest, std::abs(number));
+  const double largest = std::max(largest_term, largest_of(expected));
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double allowed = tolerance.relative * std::abs(expected[i]) + tolerance.absolute * largest;
     ASSERT_LE(std::abs(actual.numbers[i] - expected[i]), allowed)
