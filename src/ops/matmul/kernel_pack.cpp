@@ -139,32 +139,114 @@ struct Block8 {
 };
 
 using UnitBlock = Block8;
+using WidenedBlock = Block8;
 using HalfBlock = Block16<HalfRow>;
 // Rows are read in parts of a block, too short for the processor to foresee the next.
 constexpr std::int64_t rows_ahead = 4;
 #elif defined(__AVX512F__)
 
-// Of 16-bit elements: pairs of rows are units, for which half as many shuffles do.
-struct PairBlock {
+// Blocks are turned within 128 bits, for rows are loaded in such parts, each to where it ends: loads take half the
+// shuffles' place.
+
+// Masks are full: without them g++ 12 warns of its own header's undefined values.
+
+// Of four rows, `distance` elements apart, the first 128 bits.
+template <typename T>
+SPILLWAY_INLINE __m512i four_rows(const T* from, std::int64_t distance) {
+  const auto part = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * distance)); };
+  __m512i all = _mm512_zextsi128_si512(part(0));
+  all = _mm512_mask_broadcast_i32x4(all, 0x00f0, part(1));
+  all = _mm512_mask_broadcast_i32x4(all, 0x0f00, part(2));
+  return _mm512_mask_broadcast_i32x4(all, 0xf000, part(3));
+}
+template <typename T>
+SPILLWAY_INLINE __m256i two_rows(const T* from, std::int64_t distance) {
+  const auto part = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * distance)); };
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(part(0)), part(1), 1);
+}
+
+SPILLWAY_INLINE __m512i low16(__m512i a, __m512i b) { return _mm512_maskz_unpacklo_epi16(~0U, a, b); }
+SPILLWAY_INLINE __m512i high16(__m512i a, __m512i b) { return _mm512_maskz_unpackhi_epi16(~0U, a, b); }
+SPILLWAY_INLINE __m512i low32(__m512i a, __m512i b) { return _mm512_maskz_unpacklo_epi32(0xffff, a, b); }
+SPILLWAY_INLINE __m512i high32(__m512i a, __m512i b) { return _mm512_maskz_unpackhi_epi32(0xffff, a, b); }
+SPILLWAY_INLINE __m512i low64(__m512i a, __m512i b) { return _mm512_maskz_unpacklo_epi64(0xff, a, b); }
+SPILLWAY_INLINE __m512i high64(__m512i a, __m512i b) { return _mm512_maskz_unpackhi_epi64(0xff, a, b); }
+SPILLWAY_INLINE __m256i low16(__m256i a, __m256i b) { return _mm256_unpacklo_epi16(a, b); }
+SPILLWAY_INLINE __m256i high16(__m256i a, __m256i b) { return _mm256_unpackhi_epi16(a, b); }
+SPILLWAY_INLINE __m256i low32(__m256i a, __m256i b) { return _mm256_unpacklo_epi32(a, b); }
+SPILLWAY_INLINE __m256i high32(__m256i a, __m256i b) { return _mm256_unpackhi_epi32(a, b); }
+SPILLWAY_INLINE __m256i low64(__m256i a, __m256i b) { return _mm256_unpacklo_epi64(a, b); }
+SPILLWAY_INLINE __m256i high64(__m256i a, __m256i b) { return _mm256_unpackhi_epi64(a, b); }
+
+// 8 x 8 elements of 16 bits in each 128 bits.
+template <typename V>
+SPILLWAY_INLINE void transpose_halves(V (&a)[8]) {
+  V b[8];
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = low16(a[i], a[i + 1]);
+    b[i + 1] = high16(a[i], a[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    for (int k = 0; k < 2; ++k) {
+      a[i + 2 * k] = low32(b[i + k], b[i + k + 2]);
+      a[i + 2 * k + 1] = high32(b[i + k], b[i + k + 2]);
+    }
+  }
+  for (int k = 0; k < 4; ++k) {
+    b[2 * k] = low64(a[k], a[k + 4]);
+    b[2 * k + 1] = high64(a[k], a[k + 4]);
+  }
+  for (int i = 0; i < 8; ++i) a[i] = b[i];
+}
+
+struct HalfBlock {
   static constexpr std::int64_t rows = 32;
-  static constexpr std::int64_t cols = 16;
+  static constexpr std::int64_t cols = 8;
 
   SPILLWAY_INLINE static void transpose(const std::uint16_t* from, std::int64_t from_stride, std::uint16_t* to,
                                         std::int64_t to_stride) {
-    UnitRow a[16];
-    for (int i = 0; i < 16; ++i) {
-      a[i] = halves(from + 2 * i * from_stride) | widened(from + (2 * i + 1) * from_stride);
-    }
-    transpose_in_registers(a);
-    for (int i = 0; i < 16; ++i) std::memcpy(to + i * to_stride, &a[i], sizeof a[i]);
+    __m512i a[8];
+    for (int i = 0; i < 8; ++i) a[i] = four_rows(from + i * from_stride, 8 * from_stride);
+    transpose_halves(a);
+    for (int i = 0; i < 8; ++i) _mm512_storeu_si512(to + i * to_stride, a[i]);
   }
 };
 
-using UnitBlock = Block16<UnitRow>;
-using HalfBlock = PairBlock;
+struct WidenedBlock {
+  static constexpr std::int64_t rows = 16;
+  static constexpr std::int64_t cols = 8;
+
+  SPILLWAY_INLINE static void transpose(const std::uint16_t* from, std::int64_t from_stride, std::uint32_t* to,
+                                        std::int64_t to_stride) {
+    __m256i a[8];
+    for (int i = 0; i < 8; ++i) a[i] = two_rows(from + i * from_stride, 8 * from_stride);
+    transpose_halves(a);
+    for (int i = 0; i < 8; ++i)
+      _mm512_storeu_si512(to + i * to_stride,
+                          _mm512_maskz_slli_epi32(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, a[i]), 16));
+  }
+};
+
+struct UnitBlock {
+  static constexpr std::int64_t rows = 16;
+  static constexpr std::int64_t cols = 4;
+
+  SPILLWAY_INLINE static void transpose(const std::uint32_t* from, std::int64_t from_stride, std::uint32_t* to,
+                                        std::int64_t to_stride) {
+    __m512i a[4];
+    for (int i = 0; i < 4; ++i) a[i] = four_rows(from + i * from_stride, 4 * from_stride);
+    const __m512i b[] = {low32(a[0], a[1]), high32(a[0], a[1]), low32(a[2], a[3]), high32(a[2], a[3])};
+    _mm512_storeu_si512(to, low64(b[0], b[2]));
+    _mm512_storeu_si512(to + to_stride, high64(b[0], b[2]));
+    _mm512_storeu_si512(to + 2 * to_stride, low64(b[1], b[3]));
+    _mm512_storeu_si512(to + 3 * to_stride, high64(b[1], b[3]));
+  }
+};
+
 constexpr std::int64_t rows_ahead = 0;  // cost time on an Intel with AMX
 #else
 using UnitBlock = Block16<UnitRow>;
+using WidenedBlock = Block16<UnitRow>;
 using HalfBlock = Block16<HalfRow>;
 constexpr std::int64_t rows_ahead = 0;  // not asked for; the gain was not measured here
 #endif
@@ -268,7 +350,7 @@ void add_row(const float* addend, std::int64_t count, float* row) {
 PackKernels pack_kernels_of_target() {
   return {&transpose<HalfBlock, std::uint16_t, std::uint16_t>,
           &transpose<UnitBlock, std::uint32_t, std::uint32_t>,
-          &transpose<UnitBlock, std::uint16_t, std::uint32_t>,
+          &transpose<WidenedBlock, std::uint16_t, std::uint32_t>,
           &rows_in_panels<true, std::uint16_t>,
           &rows_in_panels<false, std::uint16_t>,
           &rows_in_panels<false, std::uint32_t>,
