@@ -49,7 +49,7 @@ double on_threads(int threads, const Work& work) {  // seconds
 }
 
 [[gnu::target("amx-tile,amx-bf16")]] double tile_products(std::int64_t rounds) {
-  const AmxTiles registers;
+  const AmxTiles registers(AmxTiles::Product{});
   for (std::int64_t i = 0; i < rounds; ++i) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);

@@ -231,6 +231,37 @@ TEST(TileMatmulGrid, BitsDoNotDependOnTheParts) {
   }
 }
 
+// Which AMX writes past the caches where its lines are whole: the first rows have the bits of a product of their own.
+TEST(TileMatmulGrid, BitsDoNotDependOnTheSizeOfC) {
+  if (matmul_tile_isa() == Isa::baseline) GTEST_SKIP() << "products of this processor go to the library";
+  Seeded seeded;
+  constexpr std::int64_t few = 150;
+  for (const std::int64_t n : {std::int64_t{1600}, std::int64_t{1608}, std::int64_t{1601}}) {
+    MatmulShape shape{.m = 1000, .n = n, .k = 448, .in = DType::bf16};
+    const std::vector<bf16_t> a = numbers(shape.m * shape.k, seeded);
+    const std::vector<bf16_t> b = numbers(shape.k * shape.n, seeded);
+    std::vector<float> start(static_cast<std::size_t>(shape.m * shape.n));
+    for (float& value : start) value = widen(numbers(1, seeded)[0]);
+    for (const Bf16Product how : all_ways) {
+      if (!matmul_has(how)) continue;
+      for (const bool accumulate : {false, true}) {
+        std::vector<std::vector<float>> results;
+        for (const std::int64_t rows : {shape.m, few}) {
+          MatmulShape part = shape;
+          part.m = rows;
+          part.accumulate = accumulate;
+          ScratchLayout layout;
+          const TileMatmul tiles(part, layout, false, how);
+          std::vector<float> c = start;
+          multiply_into(c, tiles, layout, part, {.a = a.data(), .b = b.data(), .sum = c.data()});
+          results.push_back({c.begin(), c.begin() + few * n});
+        }
+        EXPECT_TRUE(results[0] == results[1]) << n << " columns, " << static_cast<int>(how) << ", " << accumulate;
+      }
+    }
+  }
+}
+
 std::string name_of_case(const testing::TestParamInfo<TileCase>& test) {
   return "columns_" + std::to_string(test.param.n) + (test.param.transposed_b ? "_transposed" : "") +
          (test.param.k > 768 ? "_chunks" : "");

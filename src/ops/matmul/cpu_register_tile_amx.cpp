@@ -60,78 +60,106 @@ constexpr std::int64_t row_bytes = tile_side * std::int64_t{sizeof(float)};
   _tile_stored(3, to + tile_side * stride + tile_side, bytes);
 }
 
-template <typename Out>
-[[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline void store_columns(Out* to, __mmask16 columns, __m512 value) {
-  if constexpr (std::is_same_v<Out, float>) {
-    _mm512_mask_storeu_ps(to, columns, value);
-  } else {
-    _mm256_mask_storeu_epi16(to, columns, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(value)));
-  }
-}
+using Unfinished = AmxTiles::Unfinished;
+using Sums = const float (&)[side][side];
 
-// What is left to do with sums: bias, sum, rounding, and the rows and columns that exist.
+// Bias, sum, rounding, and the rows up to `end` and columns that exist.
 template <typename Out, bool adds>
-[[SPILLWAY_TILE_TARGET]] void finish_tile(const RegisterTile& tile, const float (&sums)[side][side]) {
-  const std::int64_t rows = tile.rows;
-  const std::int64_t stride = tile.c_stride;
-  for (std::int64_t first = 0; first < tile.columns; first += tile_side) {
-    const std::int64_t left = tile.columns - first;
-    const auto exist = static_cast<__mmask16>(left >= tile_side ? 0xffff : (1 << left) - 1);
-    const __m512 bias = tile.bias == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(tile.bias + first);
-    const bool biased = tile.bias != nullptr;
-    Out* const c = static_cast<Out*>(tile.c) + first;
-    const float* const sum = adds ? tile.sum + first : nullptr;
-#pragma GCC unroll 4
-    for (std::int64_t r = 0; r < rows; ++r) {
-      __m512 value = _mm512_load_ps(&sums[r][first]);
-      if (biased) value = _mm512_add_ps(value, bias);
-      if constexpr (adds) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(exist, sum + r * stride));
-      store_columns(c + r * stride, exist, value);
+[[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline void finish_rows(Unfinished& tile, Sums sums, std::int64_t end) {
+  end = std::min(end, tile.rows);
+  const std::uint32_t exist = tile.columns == side ? ~0U : (1U << tile.columns) - 1;
+  const auto low_exist = static_cast<__mmask16>(exist);
+  const auto high_exist = static_cast<__mmask16>(exist >> tile_side);
+  for (; tile.row < end; ++tile.row) {
+    __m512 low = _mm512_load_ps(sums[tile.row]);
+    __m512 high = _mm512_load_ps(sums[tile.row] + tile_side);
+    if (tile.bias != nullptr) {
+      low = _mm512_add_ps(low, _mm512_loadu_ps(tile.bias));
+      high = _mm512_add_ps(high, _mm512_loadu_ps(tile.bias + tile_side));
+    }
+    const std::int64_t place = tile.row * tile.c_stride;
+    if constexpr (adds) {
+      low = _mm512_add_ps(low, _mm512_maskz_loadu_ps(low_exist, tile.sum + place));
+      high = _mm512_add_ps(high, _mm512_maskz_loadu_ps(high_exist, tile.sum + place + tile_side));
+    }
+    Out* const c = static_cast<Out*>(tile.c) + place;
+    if constexpr (std::is_same_v<Out, float>) {
+      if (tile.streams) {
+        _mm512_stream_ps(c, low);
+        _mm512_stream_ps(c + tile_side, high);
+      } else {
+        _mm512_mask_storeu_ps(c, low_exist, low);
+        _mm512_mask_storeu_ps(c + tile_side, high_exist, high);
+      }
+    } else {
+      const auto rounded = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+      if (tile.streams) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(c), rounded);
+      } else {
+        _mm512_mask_storeu_epi16(c, exist, rounded);
+      }
     }
   }
 }
 
-// The rows that the tile ends in, which may be far away: two while each step's products are added up.
-[[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline void ask_for_rows(const RegisterTile& tile, std::int64_t step) {
-  const std::int64_t end = std::min(tile.rows, 2 * step + 2);
-  for (std::int64_t r = 2 * step; r < end; ++r) {
-    const float* const row = static_cast<const float*>(tile.c) + r * tile.c_stride;
-    __builtin_prefetch(row, 1);
-    __builtin_prefetch(row + tile_side, 1);
+// The tiles of 32 rows, one after the other. What is left to do with a tile's sums is spread over the steps of the next
+// one, whose products go on meanwhile, and so are the requests for the rows of A that come next.
+template <typename Out, bool adds>
+[[SPILLWAY_TILE_TARGET]] void multiply_tiles(const RegisterTile& tiles, bool passes_by, Unfinished& unfinished,
+                                             float (&sums)[side][side]) {
+  Unfinished last = unfinished;
+  finish_writes();
+  const std::int64_t stride = tiles.a_stride;
+  const std::int64_t whole = tiles.steps / tile_side * tile_side;
+  const std::int64_t rows_a_step = whole == 0 ? 0 : (side * tile_side + whole - 1) / whole;
+  constexpr std::int64_t line_bytes = 64;
+  const bool lines = reinterpret_cast<std::uintptr_t>(tiles.c) % line_bytes == 0 &&
+                     tiles.c_stride * std::int64_t{sizeof(Out)} % line_bytes == 0;
+  const bool at_once =
+      std::is_same_v<Out, float> && !adds && !(passes_by && lines) && tiles.bias == nullptr && tiles.rows == side;
+  RegisterTile tile = tiles;
+  const std::uint32_t* ahead = tiles.a + side * stride;
+  const std::int64_t rows_ahead = tiles.more_rows ? (side * side + tiles.columns - 1) / tiles.columns : 0;
+  for (std::int64_t column = 0; column < tiles.columns; column += side) {
+    if (tile.start == nullptr) {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    } else {
+      load_sums(tile.start + column, tile.start_stride);
+    }
+    std::int64_t finished = 0;
+    for (std::int64_t step = 0; step < whole; step += tile_side) {
+      const std::uint32_t* const left = tile.b + step * tile_side;
+      for (std::int64_t r = 0; r < rows_ahead; ++r) __builtin_prefetch(ahead + r * stride + step, 0, 2);
+      finish_rows<Out, adds>(last, sums, finished += rows_a_step);
+      add_products(tile.a + step, stride * std::int64_t{sizeof(std::uint32_t)}, left, left + tile.b_panel);
+    }
+    if (whole < tile.steps) add_last_products(tile, whole, tile.steps - whole);
+    finish_rows<Out, adds>(last, sums, side);
+    if (tiles.waits || (at_once && column + side <= tiles.columns)) {
+      store_sums(static_cast<float*>(tile.c) + column, tile.c_stride);
+    } else {
+      store_sums(sums[0], side);
+      last = {.bias = tile.bias == nullptr ? nullptr : tile.bias + column,
+              .sum = adds ? tile.sum + column : nullptr,
+              .c = static_cast<Out*>(tile.c) + column,
+              .c_stride = tile.c_stride,
+              .rows = tile.rows,
+              .columns = std::min<std::int64_t>(side, tiles.columns - column),
+              .streams = passes_by && lines && column + side <= tiles.columns};
+    }
+    finish_writes();
+    tile.b += 2 * tile.b_panel;
+    ahead += rows_ahead * stride;
   }
+  unfinished = last;
 }
 
-template <typename Out>
-[[SPILLWAY_TILE_TARGET]] void run_tile(const RegisterTile& tile) {
-  finish_writes();
-  if (tile.start == nullptr) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  } else {
-    load_sums(tile.start, tile.start_stride);
-  }
-  const std::int64_t a_stride = tile.a_stride * std::int64_t{sizeof(std::uint32_t)};
-  const std::int64_t whole = tile.steps / tile_side * tile_side;
-  for (std::int64_t step = 0; step < whole; step += tile_side) {
-    const std::uint32_t* const left = tile.b + step * tile_side;
-    if constexpr (std::is_same_v<Out, float>) ask_for_rows(tile, step / tile_side);
-    add_products(tile.a + step, a_stride, left, left + tile.b_panel);
-  }
-  if (whole < tile.steps) add_last_products(tile, whole, tile.steps - whole);
-  if (std::is_same_v<Out, float> && tile.rows == side && tile.columns == side && tile.bias == nullptr &&
-      tile.sum == nullptr) {
-    store_sums(static_cast<float*>(tile.c), tile.c_stride);
-    return;
-  }
-  alignas(64) float sums[side][side];
-  store_sums(sums[0], side);
-  if (tile.sum == nullptr) {
-    finish_tile<Out, false>(tile, sums);
-  } else {
-    finish_tile<Out, true>(tile, sums);
-  }
+template <typename Out, bool adds>
+[[SPILLWAY_TILE_TARGET]] void finish_tile(Unfinished& unfinished, Sums sums) {
+  finish_rows<Out, adds>(unfinished, sums, side);
 }
 
 struct alignas(64) TileConfiguration {
@@ -154,11 +182,29 @@ struct alignas(64) TileConfiguration {
 
 }  // namespace
 
-AmxTiles::AmxTiles() { configure_tiles(); }
+AmxTiles::AmxTiles(const Product& product) : product_(product) { configure_tiles(); }
 AmxTiles::~AmxTiles() { release_tiles(); }
 
-RegisterTileKernel register_tile_kernel_amx(DType out) {
-  return out == DType::f32 ? &run_tile<float> : &run_tile<bf16_t>;
+void AmxTiles::multiply(const RegisterTile& tiles) {
+  const auto [out, adds, passes_by] = product_;
+  if (out == DType::f32) {
+    adds ? multiply_tiles<float, true>(tiles, passes_by, last_, sums_)
+         : multiply_tiles<float, false>(tiles, passes_by, last_, sums_);
+  } else {
+    adds ? multiply_tiles<bf16_t, true>(tiles, passes_by, last_, sums_)
+         : multiply_tiles<bf16_t, false>(tiles, passes_by, last_, sums_);
+  }
+}
+
+void AmxTiles::finish() {
+  const bool adds = product_.adds;
+  if (product_.out == DType::f32) {
+    adds ? finish_tile<float, true>(last_, sums_) : finish_tile<float, false>(last_, sums_);
+  } else {
+    adds ? finish_tile<bf16_t, true>(last_, sums_) : finish_tile<bf16_t, false>(last_, sums_);
+  }
+  // Who reads C next must see what went past the caches.
+  if (product_.passes_by) _mm_sfence();
 }
 
 }  // namespace spillway

@@ -20,13 +20,19 @@ constexpr std::int64_t usual_part_rows = 512;
 constexpr std::int64_t fewest_tasks = 8;
 constexpr std::int64_t least_part_columns = 192;
 constexpr std::int64_t most_part_columns = 1536;
+constexpr std::int64_t own_cache_bytes = 2 * mib;  // of a processor with AMX
+constexpr std::int64_t near_bytes = 512 * kib;     // of A: more is not in the second-level cache beside B packed
+
 // What registers and caches have room for.
 struct Tiling {
   std::int64_t rows;  // of a tile
   std::int64_t columns;
-  std::int64_t panel_columns;     // of B packed, one or two panels a tile
-  std::int64_t steps;             // that tiles take at once
-  std::int64_t most_chunk_steps;  // of a strip of A, in the first-level cache; a block of attention is a single chunk
+  std::int64_t panel_columns;  // of B packed, one or two panels a tile
+  std::int64_t steps;          // that tiles take at once
+  // Of a strip of A in the first-level cache: one chunk for all of k, or several.
+  std::int64_t whole_chunk_steps;
+  std::int64_t most_chunk_steps;
+  std::int64_t most_block_steps;  // of B packed; a block of attention is a single one
   std::int64_t block_bytes;       // of B packed, beside that strip in the second-level cache
   std::int64_t most_part_rows;
 };
@@ -35,7 +41,9 @@ constexpr Tiling amx_tiling = {.rows = 32,
                                .columns = 32,
                                .panel_columns = 16,
                                .steps = 16,
-                               .most_chunk_steps = 384,
+                               .whole_chunk_steps = 384,
+                               .most_chunk_steps = 192,
+                               .most_block_steps = 768,
                                .block_bytes = 768 * kib,
                                .most_part_rows = 1024};
 
@@ -48,7 +56,9 @@ Tiling tiling_for(std::int64_t columns, Bf16Product how) {
             .columns = 16,
             .panel_columns = 16,
             .steps = 1,
+            .whole_chunk_steps = 384,
             .most_chunk_steps = 384,
+            .most_block_steps = 384,
             .block_bytes = 320 * kib,
             .most_part_rows = usual_part_rows};
   }
@@ -57,13 +67,14 @@ Tiling tiling_for(std::int64_t columns, Bf16Product how) {
           .columns = wide ? 64 : 48,
           .panel_columns = wide ? 64 : 48,
           .steps = 1,
+          .whole_chunk_steps = 768,
           .most_chunk_steps = 768,
+          .most_block_steps = 768,
           .block_bytes = 640 * kib,
           .most_part_rows = usual_part_rows};
 }
 
-RegisterTileKernel kernel_for(Bf16Product how, DType unit, DType out, std::int64_t panel_columns, std::int64_t rows) {
-  if (how == Bf16Product::amx) return register_tile_kernel_amx(out);
+RegisterTileKernel kernel_for(DType unit, DType out, std::int64_t panel_columns, std::int64_t rows) {
   if (matmul_tile_isa() == Isa::avx512) return register_tile_kernel_avx512(unit, out, panel_columns, rows);
   SPILLWAY_CHECK(unit == DType::f32 && panel_columns == 16, "{} of {}", panel_columns, name_of(unit));
   return register_tile_kernel_avx2(out, rows);
@@ -147,15 +158,19 @@ TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, bool cop
   const std::int64_t wanted = std::max(divide_up(shape.n, most_part_columns), divide_up(fewest_tasks, row_parts_));
   part_columns_ = even_part(shape.n, std::min(wanted, divide_up(shape.n, least_part_columns)), tile_columns_);
   column_parts_ = divide_up(shape.n, part_columns_);
-  chunk_steps_ = even_part(steps_, divide_up(steps_, tiling.most_chunk_steps), tiling.steps);
+  block_steps_ = even_part(steps_, divide_up(steps_, tiling.most_block_steps), tiling.steps);
+  const bool whole = steps_ <= tiling.whole_chunk_steps;
+  chunk_steps_ = even_part(block_steps_, whole ? 1 : divide_up(block_steps_, tiling.most_chunk_steps), tiling.steps);
   const std::int64_t panels = part_columns_ / tile_columns_;
-  const std::int64_t fit = std::max<std::int64_t>(1, tiling.block_bytes / (chunk_steps_ * tile_columns_ * unit_bytes));
+  const std::int64_t fit = std::max<std::int64_t>(1, tiling.block_bytes / (block_steps_ * tile_columns_ * unit_bytes));
   block_columns_ = even_part(panels, divide_up(panels, fit), 1) * tile_columns_;
-  packed_ = layout.take(block_columns_ * chunk_steps_ * unit_bytes);
+  packed_ = layout.take(block_columns_ * block_steps_ * unit_bytes);
   bias_ = layout.take(block_columns_ * size_of(DType::f32));
-  if (chunk_steps_ < steps_) sums_ = layout.take(part_rows_ * block_columns_ * size_of(DType::f32));
+  if (chunk_steps_ < steps_) {
+    sums_ = layout.take((block_steps_ < steps_ ? part_rows_ : tile_rows_) * block_columns_ * size_of(DType::f32));
+  }
   if (!widens() && !uses_amx()) return;
-  own_stride_ = round_up(chunk_steps_, line_units) + line_units;  // rows a power of two apart would share few sets
+  own_stride_ = round_up(block_steps_, line_units) + line_units;  // rows a power of two apart would share few sets
   own_rows_ = layout.take(tile_rows_ * own_stride_ * unit_bytes);
 }
 
@@ -166,10 +181,12 @@ MatmulPart TileMatmul::part(std::int64_t task) const {
 }
 
 void TileMatmul::run(std::int64_t task, const Operands& operands, std::span<std::byte> scratch) const {
+  const bool passes_by = shape_.m * shape_.n * size_of(shape_.out) > own_cache_bytes;
   std::optional<AmxTiles> registers;
-  if (uses_amx()) registers.emplace();
+  if (uses_amx()) registers.emplace(AmxTiles::Product{shape_.out, shape_.accumulate, passes_by});
   const MatmulPart part = this->part(task);
-  for_blocks(part.column, part.columns, [&](const Block& block) { run_block(part, block, operands, scratch); });
+  for_blocks(part.column, part.columns,
+             [&](const Block& block) { run_block(part, block, operands, scratch, registers ? &*registers : nullptr); });
 }
 
 std::int64_t TileMatmul::packed_b_bytes() const { return round_up(shape_.n, tile_columns_) * steps_ * unit_bytes; }
@@ -189,55 +206,74 @@ template <typename Visit>
 void TileMatmul::for_blocks(std::int64_t first_column, std::int64_t columns, const Visit& visit) const {
   const std::int64_t end = first_column + columns;
   for (std::int64_t column = first_column; column < end; column += block_columns_) {
-    for (std::int64_t step = 0; step < steps_; step += chunk_steps_) {
-      visit(Block{column, std::min(block_columns_, end - column), {step, std::min(chunk_steps_, steps_ - step)}});
+    for (std::int64_t step = 0; step < steps_; step += block_steps_) {
+      visit(Block{column, std::min(block_columns_, end - column), {step, std::min(block_steps_, steps_ - step)}});
     }
   }
 }
 
 void TileMatmul::run_block(const MatmulPart& part, const Block& block, const Operands& operands,
-                           std::span<std::byte> scratch) const {
-  auto* const own = scratch_part<std::uint32_t>(scratch, packed_);
-  const std::uint32_t* const packed = operands.packed_b == nullptr ? own : operands.packed_b + place_of(block);
-  auto* const bias = scratch_part<float>(scratch, bias_);
-  auto* const sums = scratch_part<float>(scratch, sums_);
-  const bool begins = block.steps.first == 0;
-  const bool ends = block.steps.first + block.steps.count == steps_;
-  const DType out = ends ? shape_.out : DType::f32;
-  const std::int64_t stride_bytes = (operands.a_stride == 0 ? shape_.k : operands.a_stride) * size_of(shape_.in);
-  if (operands.packed_b == nullptr) pack_block({operands.b, b_stride()}, block, own);
-  if (ends && shape_.has_bias) widen_bias(operands.bias, block.column, block.columns, bias);
+                           std::span<std::byte> scratch, AmxTiles* registers) const {
+  if (operands.packed_b == nullptr) {
+    pack_block({operands.b, b_stride()}, block, scratch_part<std::uint32_t>(scratch, packed_));
+  }
+  if (is_last(block) && shape_.has_bias) {
+    widen_bias(operands.bias, block.column, block.columns, scratch_part<float>(scratch, bias_));
+  }
   for (std::int64_t row = 0; row < part.rows; row += tile_rows_) {
-    const std::int64_t rows = std::min(tile_rows_, part.rows - row);
-    const RegisterTileKernel kernel = kernel_for(how_, unit_, out, tile_columns_, rows);
-    const Extent extent = extent_of(operands.triangle, part.row + row, part.row + row + rows, block.steps);
-    const Rows a = rows_of(bytes_at(operands.a, row * stride_bytes), stride_bytes, rows, block.steps, scratch);
-    for (std::int64_t at = 0; at < block.columns; at += tile_columns_) {
-      const std::int64_t column = block.column + at;
-      if (column >= extent.end_column || column + tile_columns_ <= extent.first_column) continue;
-      float* const waiting = sums + row * block_columns_ + at;
-      RegisterTile tile{.a = a.units + extent.steps.first,
+    run_rows(row, part, block, operands, scratch, registers);
+  }
+  if (uses_amx()) registers->finish();
+}
+
+// With AMX all tiles of a chunk are one call.
+void TileMatmul::run_rows(std::int64_t row, const MatmulPart& part, const Block& block, const Operands& operands,
+                          std::span<std::byte> scratch, AmxTiles* registers) const {
+  auto* const bias = scratch_part<float>(scratch, bias_);
+  // Of a product in several blocks the sums of all rows wait.
+  float* const sums = scratch_part<float>(scratch, sums_) + (block.steps.count < steps_ ? row * block_columns_ : 0);
+  const std::int64_t stride_bytes = (operands.a_stride == 0 ? shape_.k : operands.a_stride) * size_of(shape_.in);
+  const std::int64_t rows = std::min(tile_rows_, part.rows - row);
+  const Extent extent = extent_of(operands.triangle, part.row + row, part.row + row + rows, block.steps);
+  const Rows a = rows_of(bytes_at(operands.a, row * stride_bytes), stride_bytes, rows, block.steps, scratch);
+  const std::int64_t first = std::max<std::int64_t>(0, extent.first_column - block.column) / tile_columns_;
+  const std::int64_t end = divide_up(std::min(extent.end_column - block.column, block.columns), tile_columns_);
+  const std::int64_t width = uses_amx() ? (end - first) * tile_columns_ : tile_columns_;
+  const std::int64_t end_step = extent.steps.first + extent.steps.count;
+  for (std::int64_t step = extent.steps.first; step < end_step; step += chunk_steps_) {
+    const bool begins = block.steps.first == 0 && step == extent.steps.first;
+    const bool ends = is_last(block) && step + chunk_steps_ >= end_step;
+    const DType out = ends ? shape_.out : DType::f32;
+    const RegisterTileKernel kernel = uses_amx() ? nullptr : kernel_for(unit_, out, tile_columns_, rows);
+    for (std::int64_t at = first * tile_columns_; at < end * tile_columns_; at += width) {
+      RegisterTile tile{.a = a.units + step,
                         .a_stride = a.stride,
-                        .b = packed + at * block.steps.count + extent.steps.first * panel_columns_,
+                        .b = packed(block, operands, scratch) + at * block.steps.count + step * panel_columns_,
                         .b_panel = block.steps.count * panel_columns_,
-                        .steps = extent.steps.count,
-                        .start = begins ? nullptr : waiting,
+                        .steps = std::min(chunk_steps_, end_step - step),
+                        .start = begins ? nullptr : sums + at,
                         .start_stride = block_columns_,
-                        .c = waiting,
+                        .c = sums + at,
                         .c_stride = block_columns_,
                         .rows = uses_amx() ? tile_rows_ : rows,
-                        .columns = tile_columns_};
+                        .columns = width,
+                        .waits = !ends,
+                        .more_rows = row + 2 * tile_rows_ <= part.rows && part.rows * steps_ * unit_bytes > near_bytes};
       if (ends) {
-        const std::int64_t place = (part.row + row) * shape_.n + column;
+        const std::int64_t place = (part.row + row) * shape_.n + block.column + at;
         if (shape_.has_bias) tile.bias = bias + at;
         if (shape_.accumulate) tile.sum = operands.sum + place;
         tile.c = static_cast<std::byte*>(operands.c) + place * size_of(shape_.out);
         tile.c_stride = shape_.n;
         tile.rows = rows;
-        tile.columns = std::min(tile_columns_, block.columns - at);
+        tile.columns = std::min(width, block.columns - at);
       }
-      show_sanitizers(tile, {uses_amx() ? tile_rows_ : rows, tile_columns_, panel_columns_}, out);
-      kernel(tile);
+      show_sanitizers(tile, {uses_amx() ? tile_rows_ : rows, width, panel_columns_}, out);
+      if (uses_amx()) {
+        registers->multiply(tile);
+      } else {
+        kernel(tile);
+      }
     }
   }
 }
@@ -253,7 +289,7 @@ TileMatmul::Extent TileMatmul::extent_of(Triangle triangle, std::int64_t first_r
   if (triangle == Triangle::a_up_to_row)
     extent.steps.count = std::min(steps_, round_up(divide_up(end_row, in_step), tile_steps_));
   if (triangle == Triangle::a_from_row) {
-    extent.steps.first = std::min(steps_, first_row / in_step / tile_steps_ * tile_steps_);
+    extent.steps.first = std::min(steps_ - 1, first_row / in_step) / tile_steps_ * tile_steps_;
     extent.steps.count = steps_ - extent.steps.first;
   }
   return extent;

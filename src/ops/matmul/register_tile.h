@@ -24,6 +24,8 @@ struct RegisterTile {
   std::int64_t c_stride = 0;
   std::int64_t rows = 0;     // that exist; a vector kernel is made for its rows
   std::int64_t columns = 0;  // that exist, at most those of the panel or panels
+  bool waits = false;        // `c` are sums that wait, f32 whatever the dtype of C
+  bool more_rows = false;    // as many follow in A, and are wanted next
 };
 
 using RegisterTileKernel = void (*)(const RegisterTile& tile);
@@ -35,19 +37,44 @@ RegisterTileKernel register_tile_kernel_avx512(DType unit, DType out, std::int64
 // For 1 to 6 rows of 16 columns, of units of f32. Needs AVX2 and FMA. Their bits are those of AVX-512's.
 RegisterTileKernel register_tile_kernel_avx2(DType out, std::int64_t rows);
 
-// For two panels of 16 columns of units of bf16 pairs. A has 32 rows, of which `rows` exist; sums that wait have 32,
-// and only they are read by `start`. Sixteen steps are one instruction, which adds even products and odd ones apart,
-// then both to the sum: chunks but the last, and what a triangle leaves out, are multiples of 16 steps. Needs AMX with
-// bf16, and AmxTiles on this thread.
-RegisterTileKernel register_tile_kernel_amx(DType out);
-
-// This thread's matrix registers, while it exists: set up for the kernel above, then given back.
+// This thread's matrix registers, while it exists. Needs AMX with bf16.
 class AmxTiles {
  public:
-  AmxTiles();
+  struct Product {
+    DType out = DType::f32;
+    bool adds = false;       // a sum
+    bool passes_by = false;  // C is larger than the caches that a thread has for itself, and is written past them
+  };
+  explicit AmxTiles(const Product& product);
   ~AmxTiles();
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
+
+  // For panels of 16 columns of units of bf16 pairs, an even number of them: two are a tile, and `columns` those of all
+  // tiles of these rows. A has 32 rows, of which `rows` exist; sums that wait have 32, and only they are read by
+  // `start`. Sixteen steps are one instruction, which adds even products and odd ones apart, then both to the sum:
+  // chunks but the last, and what a triangle leaves out, are multiples of 16 steps.
+  // Bias, sum and rounding of a tile are done between the instructions of the next, those of the last by finish():
+  // until then `bias`, `sum` and `c` are used.
+  void multiply(const RegisterTile& tiles);
+  void finish();
+
+  // What is left to do of a tile.
+  struct Unfinished {
+    const float* bias = nullptr;
+    const float* sum = nullptr;
+    void* c = nullptr;
+    std::int64_t c_stride = 0;
+    std::int64_t row = 0;  // the first that is not finished
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    bool streams = false;  // its whole lines are written past the caches
+  };
+
+ private:
+  alignas(64) float sums_[32][32];  // of that tile
+  Unfinished last_;
+  Product product_;
 };
 
 }  // namespace spillway

@@ -7,9 +7,9 @@
 // the sum.
 // B is packed in panels as wide as a tile (half a tile with AMX), a block of panels at a time that stays in the
 // second-level cache; A is read where it lies. Where bf16 is widened, packing widens B, and A is widened a tile's rows
-// at a time. A long k is taken in chunks whose sums wait in scratch, so that a strip of A stays in the first-level
-// cache; this changes no bit. (The layering is that of Goto and van de Geijn, "Anatomy of High-Performance Matrix
-// Multiplication", 2008.)
+// at a time. A long k is taken in chunks, and with AMX in blocks of several chunks, whose sums wait in scratch, so that
+// a strip of A stays in the first-level cache; this changes no bit. (The layering is that of Goto and van de Geijn,
+// "Anatomy of High-Performance Matrix Multiplication", 2008.)
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,8 @@ enum class Triangle {
   a_up_to_row,  // A[r][k] is zero but for k <= r; k is a single chunk
   a_from_row,   // but for k >= r
 };
+
+class AmxTiles;
 
 class TileMatmul {
  public:
@@ -85,8 +87,16 @@ class TileMatmul {
   // Calls `visit` for each block of these columns.
   template <typename Visit>
   void for_blocks(std::int64_t column, std::int64_t columns, const Visit& visit) const;
-  void run_block(const MatmulPart& part, const Block& block, const Operands& operands,
-                 std::span<std::byte> scratch) const;
+  bool is_last(const Block& block) const { return block.steps.first + block.steps.count == steps_; }
+  void run_block(const MatmulPart& part, const Block& block, const Operands& operands, std::span<std::byte> scratch,
+                 AmxTiles* registers) const;
+  // A tile's rows of a block, from `row` of the part on.
+  void run_rows(std::int64_t row, const MatmulPart& part, const Block& block, const Operands& operands,
+                std::span<std::byte> scratch, AmxTiles* registers) const;
+  const std::uint32_t* packed(const Block& block, const Operands& operands, std::span<std::byte> scratch) const {
+    return operands.packed_b == nullptr ? scratch_part<std::uint32_t>(scratch, packed_)
+                                        : operands.packed_b + place_of(block);
+  }
   struct Stored {
     const void* b;
     std::int64_t stride;  // in elements
@@ -117,7 +127,8 @@ class TileMatmul {
   std::int64_t panel_columns_ = 0;  // of B packed, one or two panels a tile
   std::int64_t tile_rows_ = 0;
   std::int64_t tile_steps_ = 0;
-  std::int64_t chunk_steps_ = 0;  // of B packed at a time
+  std::int64_t block_steps_ = 0;  // of B packed at a time
+  std::int64_t chunk_steps_ = 0;  // that tiles multiply at a time
   std::int64_t block_columns_ = 0;
   std::int64_t row_parts_ = 0;
   std::int64_t part_rows_ = 0;
@@ -125,7 +136,7 @@ class TileMatmul {
   std::int64_t part_columns_ = 0;
   std::int64_t packed_ = 0;
   std::int64_t bias_ = 0;
-  std::int64_t sums_ = 0;      // of a part's rows and a block's columns, where there are several chunks
+  std::int64_t sums_ = 0;      // where there are several chunks, of a block's columns, and a part's rows or a tile's
   std::int64_t own_rows_ = 0;  // of A, own_stride_ units apart; only where it is widened or may lack rows
   std::int64_t own_stride_ = 0;
 };
