@@ -70,19 +70,20 @@ template <typename Out, bool adds>
   const std::uint32_t exist = tile.columns == side ? ~0U : (1U << tile.columns) - 1;
   const auto low_exist = static_cast<__mmask16>(exist);
   const auto high_exist = static_cast<__mmask16>(exist >> tile_side);
-  for (; tile.row < end; ++tile.row) {
+  Out* c = static_cast<Out*>(tile.c) + tile.row * tile.c_stride;
+  const float* sum = adds ? tile.sum + tile.row * tile.c_stride : nullptr;
+  for (; tile.row < end; ++tile.row, c += tile.c_stride) {
     __m512 low = _mm512_load_ps(sums[tile.row]);
     __m512 high = _mm512_load_ps(sums[tile.row] + tile_side);
     if (tile.bias != nullptr) {
       low = _mm512_add_ps(low, _mm512_loadu_ps(tile.bias));
       high = _mm512_add_ps(high, _mm512_loadu_ps(tile.bias + tile_side));
     }
-    const std::int64_t place = tile.row * tile.c_stride;
     if constexpr (adds) {
-      low = _mm512_add_ps(low, _mm512_maskz_loadu_ps(low_exist, tile.sum + place));
-      high = _mm512_add_ps(high, _mm512_maskz_loadu_ps(high_exist, tile.sum + place + tile_side));
+      low = _mm512_add_ps(low, _mm512_maskz_loadu_ps(low_exist, sum));
+      high = _mm512_add_ps(high, _mm512_maskz_loadu_ps(high_exist, sum + tile_side));
+      sum += tile.c_stride;
     }
-    Out* const c = static_cast<Out*>(tile.c) + place;
     if constexpr (std::is_same_v<Out, float>) {
       if (tile.streams) {
         _mm512_stream_ps(c, low);
@@ -111,7 +112,8 @@ template <typename Out, bool adds>
   finish_writes();
   const std::int64_t stride = tiles.a_stride;
   const std::int64_t whole = tiles.steps / tile_side * tile_side;
-  const std::int64_t rows_a_step = whole == 0 ? 0 : (side * tile_side + whole - 1) / whole;
+  const auto groups = static_cast<std::uint32_t>(whole / tile_side);  // a division of 32 bits is a fast one
+  const std::int64_t rows_a_step = groups == 0 ? 0 : (side + groups - 1) / groups;
   constexpr std::int64_t line_bytes = 64;
   const bool lines = reinterpret_cast<std::uintptr_t>(tiles.c) % line_bytes == 0 &&
                      tiles.c_stride * std::int64_t{sizeof(Out)} % line_bytes == 0;

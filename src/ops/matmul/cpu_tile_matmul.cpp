@@ -212,11 +212,11 @@ void TileMatmul::for_blocks(std::int64_t first_column, std::int64_t columns, con
   }
 }
 
-void TileMatmul::run_block(const MatmulPart& part, const Block& block, const Operands& operands,
-                           std::span<std::byte> scratch, AmxTiles* registers) const {
-  if (operands.packed_b == nullptr) {
-    pack_block({operands.b, b_stride()}, block, scratch_part<std::uint32_t>(scratch, packed_));
-  }
+void TileMatmul::run_block(const MatmulPart& part, Block block, const Operands& operands, std::span<std::byte> scratch,
+                           AmxTiles* registers) const {
+  auto* const own = scratch_part<std::uint32_t>(scratch, packed_);
+  if (operands.packed_b == nullptr) pack_block({operands.b, b_stride()}, block, own);
+  block.packed = operands.packed_b == nullptr ? own : operands.packed_b + place_of(block);
   if (is_last(block) && shape_.has_bias) {
     widen_bias(operands.bias, block.column, block.columns, scratch_part<float>(scratch, bias_));
   }
@@ -236,19 +236,21 @@ void TileMatmul::run_rows(std::int64_t row, const MatmulPart& part, const Block&
   const std::int64_t rows = std::min(tile_rows_, part.rows - row);
   const Extent extent = extent_of(operands.triangle, part.row + row, part.row + row + rows, block.steps);
   const Rows a = rows_of(bytes_at(operands.a, row * stride_bytes), stride_bytes, rows, block.steps, scratch);
-  const std::int64_t first = std::max<std::int64_t>(0, extent.first_column - block.column) / tile_columns_;
-  const std::int64_t end = divide_up(std::min(extent.end_column - block.column, block.columns), tile_columns_);
-  const std::int64_t width = uses_amx() ? (end - first) * tile_columns_ : tile_columns_;
+  // No division: products of attention have few tiles a row.
+  const std::int64_t before = std::max<std::int64_t>(0, extent.first_column - block.column);
+  const std::int64_t first = before == 0 ? 0 : before / tile_columns_ * tile_columns_;
+  const std::int64_t end = std::min(extent.end_column - block.column, block.columns);
+  const std::int64_t width = uses_amx() ? round_up(end - first, amx_tiling.columns) : tile_columns_;
   const std::int64_t end_step = extent.steps.first + extent.steps.count;
   for (std::int64_t step = extent.steps.first; step < end_step; step += chunk_steps_) {
     const bool begins = block.steps.first == 0 && step == extent.steps.first;
     const bool ends = is_last(block) && step + chunk_steps_ >= end_step;
     const DType out = ends ? shape_.out : DType::f32;
     const RegisterTileKernel kernel = uses_amx() ? nullptr : kernel_for(unit_, out, tile_columns_, rows);
-    for (std::int64_t at = first * tile_columns_; at < end * tile_columns_; at += width) {
+    for (std::int64_t at = first; at < end; at += width) {
       RegisterTile tile{.a = a.units + step,
                         .a_stride = a.stride,
-                        .b = packed(block, operands, scratch) + at * block.steps.count + step * panel_columns_,
+                        .b = block.packed + at * block.steps.count + step * panel_columns_,
                         .b_panel = block.steps.count * panel_columns_,
                         .steps = std::min(chunk_steps_, end_step - step),
                         .start = begins ? nullptr : sums + at,

@@ -39,7 +39,7 @@ SPILLWAY_INLINE void interleave_round(const V (&in)[16], V (&out)[16]) {
   interleave_round(b, a);
 }
 
-// Units, then pairs of them change places within 128 bits, then these: shuffles that need no register of indices.
+// Units, then pairs of them change places within 128 bits, then these.
 [[maybe_unused]] SPILLWAY_INLINE void transpose_in_registers(UnitRow (&a)[16]) {
   UnitRow b[16];
   for (int i = 0; i < 16; i += 2) {

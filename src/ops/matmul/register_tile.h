@@ -1,4 +1,4 @@
-// The innermost product: one tile of C in registers, over a chunk of k.
+// The innermost product: one tile of C in registers, with AMX one after the other of a few rows, over a chunk of k.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct RegisterTile {
   const std::uint32_t* a = nullptr;
   std::int64_t a_stride = 0;
   const std::uint32_t* b = nullptr;
-  std::int64_t b_panel = 0;  // units from a panel to the next, where a tile has two
+  std::int64_t b_panel = 0;  // units from a panel to the next, with AMX
   std::int64_t steps = 0;
   const float* start = nullptr;  // sums of the steps before, rows start_stride apart; or null
   std::int64_t start_stride = 0;
@@ -23,7 +23,7 @@ struct RegisterTile {
   void* c = nullptr;
   std::int64_t c_stride = 0;
   std::int64_t rows = 0;     // that exist; a vector kernel is made for its rows
-  std::int64_t columns = 0;  // that exist, at most those of the panel or panels
+  std::int64_t columns = 0;  // that exist, at most those of the panel, or with AMX of all panels
   bool waits = false;        // `c` are sums that wait, f32 whatever the dtype of C
   bool more_rows = false;    // as many follow in A, and are wanted next
 };

@@ -34,7 +34,7 @@ enum class Triangle {
   none,
   c_up_to_row,  // C[r][c] is read for c <= r
   c_from_row,   // for c >= r
-  a_up_to_row,  // A[r][k] is zero but for k <= r; k is a single chunk
+  a_up_to_row,  // A[r][k] is zero but for k <= r; k is a single block
   a_from_row,   // but for k >= r
 };
 
@@ -77,6 +77,7 @@ class TileMatmul {
   struct Block {
     std::int64_t column, columns;
     Steps steps;
+    const std::uint32_t* packed = nullptr;  // its part of B, once it is
   };
   struct Extent {
     std::int64_t first_column, end_column;
@@ -88,15 +89,11 @@ class TileMatmul {
   template <typename Visit>
   void for_blocks(std::int64_t column, std::int64_t columns, const Visit& visit) const;
   bool is_last(const Block& block) const { return block.steps.first + block.steps.count == steps_; }
-  void run_block(const MatmulPart& part, const Block& block, const Operands& operands, std::span<std::byte> scratch,
+  void run_block(const MatmulPart& part, Block block, const Operands& operands, std::span<std::byte> scratch,
                  AmxTiles* registers) const;
   // A tile's rows of a block, from `row` of the part on.
   void run_rows(std::int64_t row, const MatmulPart& part, const Block& block, const Operands& operands,
                 std::span<std::byte> scratch, AmxTiles* registers) const;
-  const std::uint32_t* packed(const Block& block, const Operands& operands, std::span<std::byte> scratch) const {
-    return operands.packed_b == nullptr ? scratch_part<std::uint32_t>(scratch, packed_)
-                                        : operands.packed_b + place_of(block);
-  }
   struct Stored {
     const void* b;
     std::int64_t stride;  // in elements
