@@ -1,11 +1,15 @@
-// Zeroed memory for operands and transfers, in huge pages where there are any as the pages of a run are, faulted in at
-// once.
+// Memory for operands and transfers, full of numbers, in huge pages where there are any as the pages of a run are,
+// faulted in at once.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 namespace spillway {
+
+// Numbers of either sign and of a size around a half, in bf16 as in fp32: with zeros a multiplier takes less power and
+// runs faster than in training. `bytes` are a multiple of 8.
+void fill_with_numbers(std::byte* data, std::int64_t bytes);
 
 class ProbeBuffer {
  public:

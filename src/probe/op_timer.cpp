@@ -50,7 +50,8 @@ bool OpTimer::has_room(const KernelKey& key) const {
 double OpTimer::run_once(const KernelKey& key, const Kernel& kernel) {
   std::vector<const std::byte*> reads;
   std::vector<std::byte*> writes;
-  std::byte* at = reads_.take(operand_bytes(key.reads));
+  std::byte* const read = reads_.take(operand_bytes(key.reads));
+  std::byte* at = read;
   for (const ValueType& type : key.reads) {
     reads.push_back(type.rows == 0 ? nullptr : is_index(type) ? indices_.data() : at);
     if (!is_index(type)) at += round_up(type.bytes(), 4096);
@@ -60,12 +61,14 @@ double OpTimer::run_once(const KernelKey& key, const Kernel& kernel) {
     writes.push_back(at);
     at += round_up(type.bytes(), 4096);
   }
+  bool in_place = false;
   for (const Share& share : key.spec->shares) {  // in place, as the layout does where it may
     const auto from = static_cast<std::size_t>(share.read);
     const auto to = static_cast<std::size_t>(share.write);
     if (from < reads.size() && to < writes.size() && reads[from] != nullptr &&
         key.reads[from].bytes() == key.writes[to].bytes()) {
       writes[to] = const_cast<std::byte*>(reads[from]);
+      in_place = true;
     }
   }
   const auto start = SteadyClock::now();
@@ -73,7 +76,9 @@ double OpTimer::run_once(const KernelKey& key, const Kernel& kernel) {
     std::byte* const scratch = scratch_.data() + thread * scratch_bytes_;
     kernel.run(task, {reads, writes, {scratch, static_cast<std::size_t>(scratch_bytes_)}});
   });
-  return seconds_since(start);
+  const double seconds = seconds_since(start);
+  if (in_place) fill_with_numbers(read, operand_bytes(key.reads));  // results may be no numbers as another type
+  return seconds;
 }
 
 double OpTimer::seconds(const KernelKey& key, const Kernel& kernel, double seconds) {

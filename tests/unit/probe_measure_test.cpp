@@ -1,9 +1,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <vector>
 
 #include "base/bytes.h"
 #include "model/programs.h"
+#include "probe/buffer.h"
 #include "probe/probe.h"
 #include "probe/rate_cache.h"
 #include "scratch_folder.h"
@@ -46,6 +52,25 @@ TEST(MeasureOps, LeavesOutWhatDoesNotFitInMemory) {
   MachineRates rates = nothing_known();
   measure_ops(training.program, kernels, 2 * mib, {30, 4096, false}, rates);
   EXPECT_LT(rates.ops.size(), classes_of(training.program).classes.size());
+}
+
+// Products of zeros take a tenth less time with AMX than those of numbers.
+TEST(ProbeBuffer, IsFullOfDifferentNumbersInBf16AndF32) {
+  const ProbeBuffer buffer(64 * 1024);
+  std::vector<std::uint16_t> words(static_cast<std::size_t>(buffer.size_bytes()) / sizeof(std::uint16_t));
+  std::memcpy(words.data(), buffer.data(), static_cast<std::size_t>(buffer.size_bytes()));
+  std::set<std::uint16_t> different;
+  std::int64_t negative = 0;
+  for (const std::uint16_t word : words) {
+    const float number =
+        std::bit_cast<float>(static_cast<std::uint32_t>(word) << 16);  // and of an fp32 whose top it is
+    ASSERT_GE(std::fabs(number), 0.125F) << word;
+    ASSERT_LT(std::fabs(number), 2.0F) << word;
+    different.insert(word);
+    negative += number < 0 ? 1 : 0;
+  }
+  EXPECT_EQ(different.size(), 1024U);  // sign, two bits of exponent, seven of mantissa
+  EXPECT_NEAR(static_cast<double>(negative) / static_cast<double>(words.size()), 0.5, 0.02);
 }
 
 TEST(MeasureUpdates, OfEachKindOfWeightAndMoments) {
