@@ -136,7 +136,7 @@ void show(const std::map<std::string, Row>& rows, const MachineRates& rates) {
 int run(const std::string& preset, std::int64_t sequences, std::int64_t tokens, int rounds) {
   const Preset* const found = find_preset(preset);
   if (found == nullptr) throw UserError("{} is no preset", preset);
-  const Model model(found->config, DType::bf16, Purpose::training, {});
+  const Model model(found->config, DType::bf16, Purpose::training, {.large_head = true});
   StepShape shape;
   shape.sequences = sequences;
   shape.sequence_length = tokens;

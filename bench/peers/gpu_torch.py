@@ -94,7 +94,7 @@ class Model(nn.Module):
         for block in self.blocks:
             x = block(x, (self.cosine, self.sine))
         logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.view(-1))
+        return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
 def main():

@@ -1,6 +1,7 @@
 // Causal attention, forward. One block a query block, head and sequence. Blocks of keys are gone through twice: first
 // for the largest score of each query, then for the terms, their sum and their product with v. So nothing is rescaled,
 // terms are rounded where the CPU's kernel rounds them, and scores exist one block at a time.
+#include "cuda/attention_bf16.cuh"
 #include "cuda/launch.h"
 #include "cuda/tiles.cuh"
 
@@ -118,6 +119,7 @@ void run_by_width(Stream stream, const Attention& of) {
 }  // namespace
 
 void attention(Stream stream, Float type, const Attention& of) {
+  if (has_fragment_kernels(type, of.sizes)) return attention_of_fragments(stream, of);
   type == Float::f32 ? run_by_width<float>(stream, of) : run_by_width<bf16_bits>(stream, of);
 }
 

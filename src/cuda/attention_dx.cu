@@ -2,6 +2,7 @@
 // key/value head and sequence, which goes through the query heads and query blocks in ascending order; dq, one block a
 // query block, query head and sequence, which goes through the key blocks. Each sum has one owner and one order; the
 // price is that scores are made twice.
+#include "cuda/attention_bf16.cuh"
 #include "cuda/launch.h"
 #include "cuda/tiles.cuh"
 
@@ -223,6 +224,7 @@ void run_by_width(Stream stream, const AttentionDx& of) {
 }  // namespace
 
 void attention_dx(Stream stream, Float type, const AttentionDx& of) {
+  if (has_fragment_kernels(type, of.sizes)) return attention_dx_of_fragments(stream, of);
   type == Float::f32 ? run_by_width<float>(stream, of) : run_by_width<bf16_bits>(stream, of);
 }
 

@@ -35,7 +35,7 @@ class HeadRecorder {
         model_(model),
         head_(head),
         label_(label),
-        grid_(head_grid(model.config().vocab_size)),
+        grid_(head_grid(model)),
         tokens_(recorder.program().type_of(head.x).rows),
         late_(head.late_gradient) {}
 
@@ -147,14 +147,17 @@ class HeadRecorder {
 
 }  // namespace
 
-HeadGrid head_grid(std::int64_t vocab_size) {
+HeadGrid head_grid(const Model& model) {
+  const std::int64_t vocab_size = model.config().vocab_size;
   const auto below = [](std::int64_t limit, std::int64_t least, std::int64_t most) {
     const auto power = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(limit)));
     return std::clamp(power, least, most);
   };
+  const bool large = model.cut().large_head;
   HeadGrid grid;
-  grid.chunk_tokens = below(8 * mib / vocab_size, 32, 512);
-  grid.group_tokens = std::max(grid.chunk_tokens, below(64 * mib / vocab_size, 256, 1024));
+  grid.chunk_tokens = below((large ? 64 : 8) * mib / vocab_size, 32, large ? 2048 : 512);
+  grid.group_tokens =
+      std::max(grid.chunk_tokens, below((large ? 128 : 64) * mib / vocab_size, 256, large ? 2048 : 1024));
   return grid;
 }
 
@@ -169,7 +172,7 @@ std::vector<ValueType> loss_types(const HeadGrid& grid, std::int64_t tokens) {
 bool late_gradient_is_smaller(const Model& model, std::int64_t tokens) {
   const ModelConfig& config = model.config();
   const bool tied = head_name(config) == embedding_name(config);
-  if (!tied || tokens > head_grid(config.vocab_size).group_tokens) return false;
+  if (!tied || tokens > head_grid(model).group_tokens) return false;
   const std::int64_t kept_bytes = tokens * (config.vocab_size + config.hidden_size) * size_of(model.dtype());
   return kept_bytes < config.vocab_size * config.hidden_size * size_of(DType::f32);
 }

@@ -13,8 +13,9 @@ struct HeadGrid {
   std::int64_t group_tokens = 0;  // whole chunks
 };
 
-// Depends on the vocabulary alone: fp32 logits of a chunk take about 32 MiB, 16-bit gradients of a group about 128 MiB.
-HeadGrid head_grid(std::int64_t vocab_size);
+// Depends on the vocabulary alone, and on whether the grid is the large one: fp32 logits of a chunk take about 32 MiB,
+// 16-bit gradients of a group about 128 MiB; in the large grid 256 MiB each.
+HeadGrid head_grid(const Model& model);
 
 // The chunks of a micro-batch of `tokens`, one f32 (chunk, 1) each: the types of its losses.
 std::vector<ValueType> loss_types(const HeadGrid& grid, std::int64_t tokens);

@@ -14,10 +14,12 @@
 
 namespace spillway {
 
-// How state is cut. Part of the Program, but no sum depends on it: blocks, not pieces, order the sums.
+// How state and the head's work are cut. Part of the Program. No sum depends on pieces, whose blocks order the sums;
+// the head's products do depend on tiles and on the head's grid.
 struct Cut {
   std::int64_t piece_elements = std::int64_t{1} << 20;  // of one update
   std::int64_t tile_elements = std::int64_t{1} << 22;   // of one vocabulary tile
+  bool large_head = false;  // the grid of model/head.h for a device, whose products want more rows
 };
 
 // How moments are kept: f32, or for matrices 8 bits an element (ops/adamw/packed.h), which changes numbers.

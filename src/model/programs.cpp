@@ -113,7 +113,7 @@ std::vector<Tokens> tokens_of(const std::vector<MicroBatchInputs>& inputs, Opera
 
 // One value a chunk of tokens, adjacent, in token order.
 std::vector<Operand> record_losses(Recorder& recorder, const Model& model, const StepShape& shape) {
-  const std::vector<ValueType> types = loss_types(head_grid(model.config().vocab_size), shape.tokens());
+  const std::vector<ValueType> types = loss_types(head_grid(model), shape.tokens());
   std::vector<ValueType> all;
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) all.insert(all.end(), types.begin(), types.end());
   const Operand losses = recorder.local(all);

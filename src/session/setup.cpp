@@ -55,6 +55,7 @@ Cut cut_of(const TrainOptions& options) {
   Cut cut = cut_for(moments_of(options));
   if (options.piece_elements > 0) cut.piece_elements = options.piece_elements;
   if (options.tile_elements > 0) cut.tile_elements = options.tile_elements;
+  cut.large_head = options.device == "cuda";
   return cut;
 }
 

@@ -198,8 +198,9 @@ TEST_F(CudaKernels, AttentionIsNearTheCpus) {
   };
   for (const DType dtype : dtypes) {
     const Tolerance tolerance = dtype == DType::f32 ? Tolerance{1e-5, 1e-5} : Tolerance{1.0 / 32, 1.0 / 128};
-    for (const Case& c : {Case{2, 50, 4, 2, 16}, Case{1, 200, 2, 2, 64}, Case{3, 65, 6, 1, 24}, Case{1, 130, 2, 1, 128},
-                          Case{2, 70, 2, 2, 80}, Case{1, 90, 2, 1, 256}}) {
+    for (const Case& c :
+         {Case{2, 50, 4, 2, 16}, Case{1, 200, 2, 2, 64}, Case{3, 65, 6, 1, 24}, Case{1, 130, 2, 1, 128},
+          Case{1, 300, 4, 2, 128}, Case{2, 70, 2, 2, 80}, Case{2, 70, 2, 1, 20}, Case{1, 90, 2, 1, 256}}) {
       for (const bool packed : {false, true}) {
         Attrs attrs{
             {"sequence_length", c.length}, {"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}};
