@@ -121,7 +121,8 @@ def main():
             master.grad, weight.grad = weight.grad.float(), None
         nn.utils.clip_grad_norm_(masters, 1.0)
         optimizer.step()
-        torch._foreach_copy_(weights, masters)
+        with torch.no_grad():
+            torch._foreach_copy_(weights, masters)
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     seconds = statistics.median(times[5:])

@@ -51,18 +51,28 @@ __device__ void put_master(bf16_bits* weight, std::uint16_t* low, std::int64_t i
   low[i] = static_cast<std::uint16_t>(u & 0xffffU);
 }
 
-template <typename T>
-__global__ void update_elements(Adamw of, std::int64_t count) {
+// `size` elements a thread, each by itself.
+template <typename T, int size>
+__global__ void __launch_bounds__(threads) update_elements(Adamw of, std::int64_t groups) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (i >= count) return;
+  if (i >= groups) return;
+  constexpr bool is_split = sizeof(T) == 2;
+  auto m = static_cast<const Group<float, size>*>(of.exp_avg)[i];
+  auto v = static_cast<const Group<float, size>*>(of.exp_avg_sq)[i];
+  auto weight = static_cast<const Group<T, size>*>(of.weight)[i];
+  const auto grad = static_cast<const Group<T, size>*>(of.grad)[i];
+  Group<std::uint16_t, size> low{};
+  if (is_split) low = reinterpret_cast<const Group<std::uint16_t, size>*>(of.low)[i];
   const Rates rates = rates_of(of.scalars, of.clip, of.decay);
-  float m = static_cast<const float*>(of.exp_avg)[i];
-  float v = static_cast<const float*>(of.exp_avg_sq)[i];
-  const float old = master_of(static_cast<const T*>(of.weight)[i], of.low, i);
-  const float next = update(old, m, v, widen(static_cast<const T*>(of.grad)[i]), rates);
-  static_cast<float*>(of.exp_avg_out)[i] = m;
-  static_cast<float*>(of.exp_avg_sq_out)[i] = v;
-  put_master(static_cast<T*>(of.weight_out), of.low_out, i, next);
+#pragma unroll
+  for (int k = 0; k < size; ++k) {
+    const float old = master_of(weight.of[k], low.of, k);
+    put_master(weight.of, low.of, k, update(old, m.of[k], v.of[k], widen(grad.of[k]), rates));
+  }
+  static_cast<Group<float, size>*>(of.exp_avg_out)[i] = m;
+  static_cast<Group<float, size>*>(of.exp_avg_sq_out)[i] = v;
+  static_cast<Group<T, size>*>(of.weight_out)[i] = weight;
+  if (is_split) reinterpret_cast<Group<std::uint16_t, size>*>(of.low_out)[i] = low;
 }
 
 // --- Moments in 8 bits: ops/adamw/packed.h ---
@@ -149,15 +159,21 @@ __global__ void update_packed(Adamw of, std::int64_t rows, int cols, std::int64_
   }
 }
 
+// Pieces begin at multiples of 16 bytes, and so do gradients unless rows are of an odd width.
+template <typename T>
+void run_elements(Stream stream, const Adamw& of, std::int64_t count) {
+  constexpr int size = 4;
+  if (count % size == 0 && is_aligned(of.grad, size * sizeof(T))) {
+    update_elements<T, size><<<blocks_for(count / size, threads), threads, 0, stream>>>(of, count / size);
+  } else {
+    update_elements<T, 1><<<blocks_for(count, threads), threads, 0, stream>>>(of, count);
+  }
+}
+
 }  // namespace
 
 void adamw(Stream stream, Float type, const Adamw& of, std::int64_t count) {
-  const unsigned grid = blocks_for(count, threads);
-  if (type == Float::f32) {
-    update_elements<float><<<grid, threads, 0, stream>>>(of, count);
-  } else {
-    update_elements<bf16_bits><<<grid, threads, 0, stream>>>(of, count);
-  }
+  type == Float::f32 ? run_elements<float>(stream, of, count) : run_elements<bf16_bits>(stream, of, count);
 }
 
 void adamw_packed(Stream stream, Float type, const Adamw& of, std::int64_t rows, std::int64_t cols,

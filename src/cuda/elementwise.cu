@@ -1,4 +1,6 @@
 // Ops that work element by element, 16 bytes of a value at a time.
+#include <type_traits>
+
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 
@@ -7,6 +9,7 @@ namespace {
 
 constexpr int threads = 256;
 
+template <typename T>
 struct Add {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
@@ -15,23 +18,36 @@ struct Add {
 constexpr float twice_root_two_over_pi = 1.59576912160573071176F;
 constexpr float cubic = 0.044715F;
 
+// For what is rounded to bf16 an exponential that is near will do; in f32 it is that of the CPU.
+template <typename T>
+__device__ float sigmoid_for(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return sigmoid(x);
+  } else {
+    return sigmoid_near(x);
+  }
+}
+
+template <typename T>
 struct Gelu {
   __device__ float operator()(float v) const {
-    return v * sigmoid((v * v * cubic + 1.0F) * v * twice_root_two_over_pi);
+    return v * sigmoid_for<T>((v * v * cubic + 1.0F) * v * twice_root_two_over_pi);
   }
 };
 
+template <typename T>
 struct GeluDx {
   __device__ float operator()(float v, float dy) const {
     const float square = v * v;
-    const float s = sigmoid((square * cubic + 1.0F) * v * twice_root_two_over_pi);
+    const float s = sigmoid_for<T>((square * cubic + 1.0F) * v * twice_root_two_over_pi);
     const float slope = (square * (3.0F * cubic) + 1.0F) * twice_root_two_over_pi;
     return dy * (s + v * s * (1.0F - s) * slope);
   }
 };
 
+template <typename T>
 struct Swiglu {
-  __device__ float operator()(float gate, float up) const { return gate * sigmoid(gate) * up; }
+  __device__ float operator()(float gate, float up) const { return gate * sigmoid_for<T>(gate) * up; }
 };
 
 // The packs of a value, then the elements that are left, one a thread.
@@ -83,7 +99,7 @@ __device__ void swiglu_dx_element(T gate, T up, T dy, T& dgate, T& dup) {
   const float g = widen(gate);
   const float u = widen(up);
   const float d = widen(dy);
-  const float s = sigmoid(g);
+  const float s = sigmoid_for<T>(g);
   dgate = narrow<T>(d * u * s * (g * (1.0F - s) + 1.0F));
   dup = narrow<T>(d * (g * s));
 }
@@ -115,29 +131,38 @@ __global__ void swiglu_dx_all(const T* gate, const T* up, const T* dy, T* dgate,
 }
 
 __global__ void round_all(const float* x, bf16_bits* y, std::int64_t count) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (i < count) y[i] = round_bf16(x[i]);
+  for_elements<float>(
+      count,
+      [&](std::int64_t i) {
+        const Pack<float> pack = reinterpret_cast<const Pack<float>*>(x)[i];
+        Group<bf16_bits, Pack<float>::size> made;
+#pragma unroll
+        for (int k = 0; k < made.size; ++k) made.of[k] = round_bf16(pack.of[k]);
+        reinterpret_cast<Group<bf16_bits, Pack<float>::size>*>(y)[i] = made;
+      },
+      [&](std::int64_t i) { y[i] = round_bf16(x[i]); });
 }
 
-template <typename F>
-void run_one(Stream stream, Float type, const void* x, void* y, std::int64_t count, F f) {
+template <template <typename> typename F>
+void run_one(Stream stream, Float type, const void* x, void* y, std::int64_t count) {
   if (type == Float::f32) {
     map_one<<<grid_for<float>(count), threads, 0, stream>>>(static_cast<const float*>(x), static_cast<float*>(y), count,
-                                                            f);
+                                                            F<float>{});
   } else {
     map_one<<<grid_for<bf16_bits>(count), threads, 0, stream>>>(static_cast<const bf16_bits*>(x),
-                                                                static_cast<bf16_bits*>(y), count, f);
+                                                                static_cast<bf16_bits*>(y), count, F<bf16_bits>{});
   }
 }
 
-template <typename F>
-void run_two(Stream stream, Float type, const void* a, const void* b, void* y, std::int64_t count, F f) {
+template <template <typename> typename F>
+void run_two(Stream stream, Float type, const void* a, const void* b, void* y, std::int64_t count) {
   if (type == Float::f32) {
     map_two<<<grid_for<float>(count), threads, 0, stream>>>(static_cast<const float*>(a), static_cast<const float*>(b),
-                                                            static_cast<float*>(y), count, f);
+                                                            static_cast<float*>(y), count, F<float>{});
   } else {
-    map_two<<<grid_for<bf16_bits>(count), threads, 0, stream>>>(
-        static_cast<const bf16_bits*>(a), static_cast<const bf16_bits*>(b), static_cast<bf16_bits*>(y), count, f);
+    map_two<<<grid_for<bf16_bits>(count), threads, 0, stream>>>(static_cast<const bf16_bits*>(a),
+                                                                static_cast<const bf16_bits*>(b),
+                                                                static_cast<bf16_bits*>(y), count, F<bf16_bits>{});
   }
 }
 
@@ -151,22 +176,22 @@ void run_swiglu_dx(Stream stream, const SwigluDx& of, std::int64_t count) {
 }  // namespace
 
 void add(Stream stream, Float type, const void* a, const void* b, void* y, std::int64_t count) {
-  run_two(stream, type, a, b, y, count, Add{});
+  run_two<Add>(stream, type, a, b, y, count);
 }
 void gelu(Stream stream, Float type, const void* x, void* y, std::int64_t count) {
-  run_one(stream, type, x, y, count, Gelu{});
+  run_one<Gelu>(stream, type, x, y, count);
 }
 void gelu_dx(Stream stream, Float type, const void* x, const void* dy, void* dx, std::int64_t count) {
-  run_two(stream, type, x, dy, dx, count, GeluDx{});
+  run_two<GeluDx>(stream, type, x, dy, dx, count);
 }
 void swiglu(Stream stream, Float type, const void* gate, const void* up, void* y, std::int64_t count) {
-  run_two(stream, type, gate, up, y, count, Swiglu{});
+  run_two<Swiglu>(stream, type, gate, up, y, count);
 }
 void swiglu_dx(Stream stream, Float type, const SwigluDx& of, std::int64_t count) {
   type == Float::f32 ? run_swiglu_dx<float>(stream, of, count) : run_swiglu_dx<bf16_bits>(stream, of, count);
 }
 void round_to_bf16(Stream stream, const float* x, std::uint16_t* y, std::int64_t count) {
-  round_all<<<blocks_for(count, threads), threads, 0, stream>>>(x, y, count);
+  round_all<<<grid_for<float>(count), threads, 0, stream>>>(x, y, count);
 }
 
 }  // namespace spillway::cuda

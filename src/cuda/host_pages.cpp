@@ -12,8 +12,13 @@
 namespace spillway::cuda {
 namespace {
 
-// From one that fits in a command to the device up to a page.
-constexpr std::int64_t probe_sizes[] = {4, 4096, 64 * kib, HostPages::probe_bytes};
+// A driver makes small copies with the processor, which finds nothing at the home of a page that has moved; so those
+// are made by a kernel, which reads and writes what is pinned as its own memory.
+constexpr std::int64_t least_driver_bytes = 256 * kib;
+
+// On both sides of that, from a number up to a page.
+constexpr std::int64_t probe_sizes[] = {
+    4, 4099, 64 * kib, least_driver_bytes - 1, least_driver_bytes, HostPages::probe_bytes};
 
 bool moved(std::byte* to, const std::byte* from, std::int64_t bytes, cudaMemcpyKind kind, Stream stream) {
   return cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream) == cudaSuccess &&
@@ -23,8 +28,8 @@ bool moved(std::byte* to, const std::byte* from, std::int64_t bytes, cudaMemcpyK
 }  // namespace
 
 HostPages::HostPages(HostPagePool& pool, std::byte* probe, Stream stream) : pool_(pool), home_(pool.home(PageId{0})) {
-  const cudaError_t error =
-      cudaHostRegister(home_, static_cast<std::size_t>(pool_.pool_bytes()), cudaHostRegisterPortable);
+  const cudaError_t error = cudaHostRegister(home_, static_cast<std::size_t>(pool_.pool_bytes()),
+                                             cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (error != cudaSuccess) {
     why_not_ = cudaGetErrorString(error);
     cudaGetLastError();  // it is not one of what follows
@@ -32,7 +37,7 @@ HostPages::HostPages(HostPagePool& pool, std::byte* probe, Stream stream) : pool
   }
   registered_ = holds(probe, stream);
   if (registered_) return;
-  why_not_ = "copies do not follow pages that move";
+  mapped_ = nullptr;
   cudaGetLastError();
   cudaHostUnregister(home_);
 }
@@ -41,34 +46,80 @@ HostPages::~HostPages() {
   if (registered_) cudaHostUnregister(home_);
 }
 
-// Through a page that has moved. Small copies may take another way than large ones.
-bool HostPages::holds(std::byte* probe, Stream stream) const {
+// Through a page that has moved.
+bool HostPages::holds(std::byte* probe, Stream stream) {
+  void* mapped = nullptr;
+  if (cudaHostGetDevicePointer(&mapped, home_, 0) != cudaSuccess) {
+    why_not_ = "the device does not reach pinned memory";
+    return false;
+  }
+  mapped_ = static_cast<std::byte*>(mapped);
   pool_.attach(PageId{0}, 0);
   pool_.open_home(PageId{0});
-  bool all = true;
-  for (const std::int64_t bytes : probe_sizes) {
-    all = all && follows(std::min(bytes, pool_.page_bytes()), probe, stream);
+  for (const std::int64_t size : probe_sizes) {
+    const std::int64_t bytes = std::min(size, pool_.page_bytes());
+    const std::string_view way = follows_up(bytes, probe, stream) ? "down" : "up";
+    if (way == "down" && follows_down(bytes, probe, stream)) continue;
+    why_not_ = fmt::format("copies {} of {} bytes do not follow pages that move", way, bytes);
+    break;
   }
   cudaStreamSynchronize(stream);  // after a failure: nothing may still be under way there
   pool_.close_home(PageId{0});
-  return all;
+  return why_not_.empty();
 }
 
-// Both ways, of so many bytes.
-bool HostPages::follows(std::int64_t bytes, std::byte* probe, Stream stream) const {
-  std::vector<std::byte> seen(static_cast<std::size_t>(bytes));
-  const auto pattern = [](std::int64_t i, int seed) { return static_cast<std::byte>((i * 7 + seed) & 0xff); };
-  std::byte* const now = pool_.address(0);
-  std::byte* const home = pool_.home(PageId{0});
-  for (std::int64_t i = 0; i < bytes; ++i) now[i] = pattern(i, 1);
-  bool same = moved(probe, home, bytes, cudaMemcpyHostToDevice, stream) &&
-              moved(seen.data(), probe, bytes, cudaMemcpyDeviceToHost, stream) &&
-              std::equal(seen.begin(), seen.end(), now);
-  for (std::int64_t i = 0; i < bytes; ++i) seen[static_cast<std::size_t>(i)] = pattern(i, 2);
-  same = same && moved(probe, seen.data(), bytes, cudaMemcpyHostToDevice, stream) &&
-         moved(home, probe, bytes, cudaMemcpyDeviceToHost, stream) && std::equal(seen.begin(), seen.end(), now);
-  std::memset(now, 0, static_cast<std::size_t>(bytes));
-  return same;
+namespace {
+
+std::vector<std::byte> pattern(std::int64_t bytes, std::int64_t seed) {
+  std::vector<std::byte> made;
+  for (std::int64_t i = 0; i < bytes; ++i) made.push_back(static_cast<std::byte>((i * 7 + seed) & 0xff));
+  return made;
+}
+
+}  // namespace
+
+bool HostPages::follows_up(std::int64_t bytes, std::byte* probe, Stream stream) const {
+  const std::vector<std::byte> sent = pattern(bytes, bytes % 251 + 1);
+  std::copy(sent.begin(), sent.end(), pool_.address(0));
+  std::vector<std::byte> seen(sent.size());
+  return start_copy(probe, pool_.home(PageId{0}), bytes, cudaMemcpyHostToDevice, stream) == cudaSuccess &&
+         moved(seen.data(), probe, bytes, cudaMemcpyDeviceToHost, stream) && seen == sent;
+}
+
+bool HostPages::follows_down(std::int64_t bytes, std::byte* probe, Stream stream) const {
+  const std::vector<std::byte> sent = pattern(bytes, bytes % 251 + 2);
+  return moved(probe, sent.data(), bytes, cudaMemcpyHostToDevice, stream) &&
+         start_copy(pool_.home(PageId{0}), probe, bytes, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
+         cudaStreamSynchronize(stream) == cudaSuccess && std::equal(sent.begin(), sent.end(), pool_.address(0));
+}
+
+// Of whole pages, or of the front of one. Returns a cudaError_t.
+int HostPages::start_copy(std::byte* to, const std::byte* from, std::int64_t bytes, int kind, Stream stream) const {
+  const bool is_up = kind == cudaMemcpyHostToDevice;
+  if (mapped_ == nullptr || bytes >= least_driver_bytes) {
+    return cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), static_cast<cudaMemcpyKind>(kind), stream);
+  }
+  if (is_up) {
+    from = mapped_ + (from - home_);
+  } else {
+    to = mapped_ + (to - home_);
+  }
+  constexpr std::int64_t row_bytes = 4096;
+  const std::int64_t rows = bytes / row_bytes;
+  const std::int64_t left_bytes = bytes % row_bytes;
+  const auto copy = [&](std::int64_t at, std::int64_t count, std::int64_t width) {
+    if (count > 0 && width > 0)
+      copy_rows(stream, {.from = from + at,
+                         .to = to + at,
+                         .rows = count,
+                         .row_bytes = width,
+                         .row_begin = 0,
+                         .from_row_bytes = width,
+                         .skip_bytes = 0});
+  };
+  copy(0, rows, row_bytes);
+  copy(rows * row_bytes, 1, left_bytes);
+  return cudaGetLastError();
 }
 
 // Calls copy(address, offset, bytes) for each stretch of the bundle that lies in one piece.
@@ -94,15 +145,13 @@ void HostPages::for_runs(const HostBundle& bundle, const Copy& copy) const {
 
 void HostPages::copy_up(std::byte* to, const HostBundle& from, Stream stream) const {
   for_runs(from, [&](const std::byte* host, std::int64_t offset, std::int64_t bytes) {
-    check(cudaMemcpyAsync(to + offset, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream),
-          "copying to the device");
+    check(start_copy(to + offset, host, bytes, cudaMemcpyHostToDevice, stream), "copying to the device");
   });
 }
 
 void HostPages::copy_down(const HostBundle& to, const std::byte* from, Stream stream) const {
   for_runs(to, [&](std::byte* host, std::int64_t offset, std::int64_t bytes) {
-    check(cudaMemcpyAsync(host, from + offset, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, stream),
-          "copying from the device");
+    check(start_copy(host, from + offset, bytes, cudaMemcpyDeviceToHost, stream), "copying from the device");
   });
 }
 

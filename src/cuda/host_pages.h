@@ -5,8 +5,9 @@
 // it by the address at which it was registered. So a copy names a page by its home, wherever the page lies now. Whether
 // the driver keeps to that is tried out when the pages are registered; where it does not, or refuses to register them,
 // copies name the present address, and the driver takes a detour through buffers of its own, which is slower. A driver
-// may copy a few bytes with the processor, which would find nothing at the home of a page that has moved: so several
-// sizes are tried, with other memory lying there meanwhile, and a copy that misses the page is seen and harms nothing.
+// copies a few bytes with the processor, which would find nothing at the home of a page that has moved: those copies
+// are made by a kernel. Several sizes are tried, with other memory lying at the home meanwhile, so that a copy which
+// misses the page is seen and harms nothing.
 #pragma once
 
 #include <string>
@@ -35,13 +36,16 @@ class HostPages {
   void copy_down(const HostBundle& to, const std::byte* from, Stream stream) const;
 
  private:
-  bool holds(std::byte* probe, Stream stream) const;
-  bool follows(std::int64_t bytes, std::byte* probe, Stream stream) const;
+  bool holds(std::byte* probe, Stream stream);
+  bool follows_up(std::int64_t bytes, std::byte* probe, Stream stream) const;
+  bool follows_down(std::int64_t bytes, std::byte* probe, Stream stream) const;
+  int start_copy(std::byte* to, const std::byte* from, std::int64_t bytes, int kind, Stream stream) const;
   template <typename Copy>
   void for_runs(const HostBundle& bundle, const Copy& copy) const;
 
   HostPagePool& pool_;
   std::byte* home_;
+  std::byte* mapped_ = nullptr;  // home_ as kernels see it, where pages are registered
   bool registered_ = false;
   std::string why_not_;
 };

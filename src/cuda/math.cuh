@@ -76,12 +76,29 @@ __device__ inline float exp_below_one(float x) {
 
 __device__ inline float sigmoid(float x) { return 1.0F / (1.0F + exp_of(-x)); }
 
-// Several elements as one load or store of 16 bytes.
-template <typename T>
-struct alignas(16) Pack {
-  static constexpr int size = 16 / sizeof(T);
-  T of[size];
+// 2^x within two units of the last place; of minus infinity 0.
+__device__ inline float exp2_near(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / (1 + e^-x) to within some units of the last place of fp32: for what is rounded to bf16 after it.
+__device__ inline float sigmoid_near(float x) { return __fdividef(1.0F, 1.0F + exp2_near(x * -1.44269504088896341F)); }
+
+// Several elements as one load or store.
+template <typename T, int count>
+struct alignas(count * sizeof(T)) Group {
+  static constexpr int size = count;
+  T of[count];
 };
+// Of 16 bytes.
+template <typename T>
+using Pack = Group<T, 16 / sizeof(T)>;
+
+inline bool is_aligned(const void* address, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
 
 // The sum of one number of each thread of a block, to all of them, in an order that depends on the block's size alone.
 // `shared` has 33 places; the block's size is a multiple of 32.

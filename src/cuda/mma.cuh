@@ -39,13 +39,6 @@ __device__ inline FragmentA rounded(const FragmentC& left, const FragmentC& righ
            pair_of_bf16(right.of[0], right.of[1]), pair_of_bf16(right.of[2], right.of[3])}};
 }
 
-// 2^x within two units of the last place; of minus infinity 0.
-__device__ inline float exp2_near(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // Rows of `width` bf16 numbers in shared memory, 64 or 128. The 16 bytes of which a row is made up change places by the
 // row's number, so that neither a row's nor a column's meet in one bank.
 template <int width>

@@ -1,190 +1,290 @@
-// Normalisation: one block a row (or group of a row). Sums over a row are taken by the block's threads, each over every
-// 256th element (or fewer threads where rows are short), then in a fixed tree.
+// Normalisation, a row (or group of a row) at a time. Sums over a row are taken by the threads that share it, each over
+// every so manieth group of elements in ascending order, then in a fixed tree: a warp's threads where rows are short, a
+// block's where they are long. Rows are read anew for each pass, from the cache.
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 
 namespace spillway::cuda {
 namespace {
 
-constexpr int most_threads = 256;
+constexpr int threads = 256;
 constexpr int column_threads = 64;
+constexpr std::int64_t long_row_bytes = 2048;  // from here on a row has a block to itself
 
-unsigned threads_for(std::int64_t cols) {
-  unsigned threads = 32;
-  while (threads < most_threads && threads < cols) threads *= 2;
-  return threads;
+// Where a thread stands: its row, and which of the threads of the row it is.
+template <int warps>
+struct RowThread {
+  static constexpr int step = 32 * warps;
+  std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x) / step;
+  int thread = static_cast<int>(threadIdx.x) % step;
+};
+
+template <int warps>
+__device__ float row_sum(float value) {
+  if constexpr (warps == 1) {
+#pragma unroll
+    for (int width = 16; width >= 1; width /= 2) value += __shfl_xor_sync(0xffffffffU, value, width);
+    return value;
+  } else {
+    __shared__ float shared[33];
+    return block_sum(value, shared);
+  }
 }
 
-template <typename T>
-__global__ void layernorm_rows(const T* x_all, const T* w, const T* b, T* y_all, float* means, float* rstds, int cols,
-                               float epsilon) {
-  __shared__ float shared[33];
-  const std::int64_t row = blockIdx.x;
-  const T* x = x_all + row * cols;
-  T* y = y_all + row * cols;
-  const int step = static_cast<int>(blockDim.x);
+template <typename T, int size>
+__device__ Group<T, size> group_of(const T* row, int i) {
+  return reinterpret_cast<const Group<T, size>*>(row)[i];
+}
+
+template <typename T, int size, int warps>
+__global__ void __launch_bounds__(threads) layernorm_rows(Layernorm of) {
+  const RowThread<warps> at;
+  if (at.row >= of.rows) return;  // whole warps
+  const auto cols = static_cast<int>(of.cols);
+  const int groups = cols / size;
+  const T* const x = static_cast<const T*>(of.x) + at.row * cols;
+  T* const y = static_cast<T*>(of.y) + at.row * cols;
   float total = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < cols; i += step) total += widen(x[i]);
-  const float mean = block_sum(total, shared) / static_cast<float>(cols);
+#pragma unroll 4
+  for (int i = at.thread; i < groups; i += at.step) {
+    const auto held = group_of<T, size>(x, i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) total += widen(held.of[k]);
+  }
+  const float mean = row_sum<warps>(total) / static_cast<float>(cols);
   float squares = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < cols; i += step) {
-    const float deviation = widen(x[i]) - mean;
-    squares += deviation * deviation;
+#pragma unroll 4
+  for (int i = at.thread; i < groups; i += at.step) {
+    const auto held = group_of<T, size>(x, i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) {
+      const float deviation = widen(held.of[k]) - mean;
+      squares += deviation * deviation;
+    }
   }
-  const float rstd = 1.0F / sqrtf(block_sum(squares, shared) / static_cast<float>(cols) + epsilon);
-  if (threadIdx.x == 0) {
-    means[row] = mean;
-    rstds[row] = rstd;
+  const float rstd = 1.0F / sqrtf(row_sum<warps>(squares) / static_cast<float>(cols) + of.epsilon);
+  if (at.thread == 0) {
+    of.mean[at.row] = mean;
+    of.rstd[at.row] = rstd;
   }
-  for (int i = static_cast<int>(threadIdx.x); i < cols; i += step) {
-    y[i] = narrow<T>((widen(x[i]) - mean) * rstd * widen(w[i]) + widen(b[i]));
+#pragma unroll 4
+  for (int i = at.thread; i < groups; i += at.step) {
+    auto held = group_of<T, size>(x, i);
+    const auto w = group_of<T, size>(static_cast<const T*>(of.w), i);
+    const auto b = group_of<T, size>(static_cast<const T*>(of.b), i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) {
+      held.of[k] = narrow<T>((widen(held.of[k]) - mean) * rstd * widen(w.of[k]) + widen(b.of[k]));
+    }
+    reinterpret_cast<Group<T, size>*>(y)[i] = held;
   }
 }
 
-// The partial sums of one block of rows: a thread a column, in row order.
-template <typename T>
-__global__ void layernorm_partials(const T* x, const float* means, const float* rstds, const T* dy, float* partial_w,
-                                   float* partial_b, std::int64_t rows, int cols, std::int64_t block_rows) {
-  const int col = static_cast<int>(blockIdx.x * column_threads + threadIdx.x);
-  if (col >= cols) return;
-  const std::int64_t begin = blockIdx.y * block_rows;
-  const std::int64_t end = begin + block_rows < rows ? begin + block_rows : rows;
-  float of_w = 0;
-  float of_b = 0;
+// The partial sums of one block of rows: `size` columns a thread, in row order.
+template <typename T, int size>
+__global__ void layernorm_partials(LayernormDx of) {
+  const auto cols = static_cast<int>(of.cols);
+  const int group = static_cast<int>(blockIdx.x * column_threads + threadIdx.x);
+  if (group * size >= cols) return;
+  const std::int64_t begin = blockIdx.y * of.block_rows;
+  const std::int64_t end = begin + of.block_rows < of.rows ? begin + of.block_rows : of.rows;
+  Group<float, size> of_w{};
+  Group<float, size> of_b{};
 #pragma unroll 8
   for (std::int64_t row = begin; row < end; ++row) {
-    const float g = widen(dy[row * cols + col]);
-    const float n = (widen(x[row * cols + col]) - means[row]) * rstds[row];
-    of_w += g * n;
-    of_b += g;
+    const auto dy = group_of<T, size>(static_cast<const T*>(of.dy) + row * cols, group);
+    const auto x = group_of<T, size>(static_cast<const T*>(of.x) + row * cols, group);
+    const float mean = of.mean[row];
+    const float rstd = of.rstd[row];
+#pragma unroll
+    for (int k = 0; k < size; ++k) {
+      const float g = widen(dy.of[k]);
+      of_w.of[k] += g * ((widen(x.of[k]) - mean) * rstd);
+      of_b.of[k] += g;
+    }
   }
-  partial_w[static_cast<std::int64_t>(blockIdx.y) * cols + col] = of_w;
-  partial_b[static_cast<std::int64_t>(blockIdx.y) * cols + col] = of_b;
+  const std::int64_t to = static_cast<std::int64_t>(blockIdx.y) * cols;
+  reinterpret_cast<Group<float, size>*>(of.partial_w + to)[group] = of_w;
+  reinterpret_cast<Group<float, size>*>(of.partial_b + to)[group] = of_b;
 }
 
 // dx may be x or dy: an element is written by the thread that reads it last.
-template <typename T>
-__global__ void layernorm_dx_rows(const T* x_all, const T* w, const float* means, const float* rstds, const T* dy_all,
-                                  T* dx_all, int cols) {
-  __shared__ float shared[33];
-  const std::int64_t row = blockIdx.x;
-  const T* x = x_all + row * cols;
-  const T* dy = dy_all + row * cols;
-  T* dx = dx_all + row * cols;
-  const float mean = means[row];
-  const float rstd = rstds[row];
-  const int step = static_cast<int>(blockDim.x);
+template <typename T, int size, int warps>
+__global__ void __launch_bounds__(threads) layernorm_dx_rows(LayernormDx of) {
+  const RowThread<warps> at;
+  if (at.row >= of.rows) return;
+  const auto cols = static_cast<int>(of.cols);
+  const int groups = cols / size;
+  const T* const x_row = static_cast<const T*>(of.x) + at.row * cols;
+  const T* const dy_row = static_cast<const T*>(of.dy) + at.row * cols;
+  const auto* const w_all = static_cast<const T*>(of.w);
+  T* const dx = static_cast<T*>(of.dx) + at.row * cols;
+  const float mean = of.mean[at.row];
+  const float rstd = of.rstd[at.row];
   float plain = 0;
   float products = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < cols; i += step) {
-    const float n = (widen(x[i]) - mean) * rstd;
-    const float h = widen(dy[i]) * widen(w[i]);
-    plain += h;
-    products += h * n;
+#pragma unroll 4
+  for (int i = at.thread; i < groups; i += at.step) {
+    const auto x = group_of<T, size>(x_row, i);
+    const auto dy = group_of<T, size>(dy_row, i);
+    const auto w = group_of<T, size>(w_all, i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) {
+      const float n = (widen(x.of[k]) - mean) * rstd;
+      const float h = widen(dy.of[k]) * widen(w.of[k]);
+      plain += h;
+      products += h * n;
+    }
   }
-  const float mean_h = block_sum(plain, shared) / static_cast<float>(cols);
-  const float mean_hn = block_sum(products, shared) / static_cast<float>(cols);
-  for (int i = static_cast<int>(threadIdx.x); i < cols; i += step) {
-    const float n = (widen(x[i]) - mean) * rstd;
-    const float h = widen(dy[i]) * widen(w[i]);
-    dx[i] = narrow<T>((h - mean_h - n * mean_hn) * rstd);
+  const float mean_h = row_sum<warps>(plain) / static_cast<float>(cols);
+  const float mean_hn = row_sum<warps>(products) / static_cast<float>(cols);
+#pragma unroll 4
+  for (int i = at.thread; i < groups; i += at.step) {
+    const auto x = group_of<T, size>(x_row, i);
+    const auto w = group_of<T, size>(w_all, i);
+    auto held = group_of<T, size>(dy_row, i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) {
+      const float n = (widen(x.of[k]) - mean) * rstd;
+      const float h = widen(held.of[k]) * widen(w.of[k]);
+      held.of[k] = narrow<T>((h - mean_h - n * mean_hn) * rstd);
+    }
+    reinterpret_cast<Group<T, size>*>(dx)[i] = held;
   }
 }
 
-template <typename T>
-__global__ void rmsnorm_groups(const T* x_all, const T* w, T* y_all, float* rstds, int width, float epsilon) {
-  __shared__ float shared[33];
-  const std::int64_t group = blockIdx.x;
-  const T* x = x_all + group * width;
-  T* y = y_all + group * width;
-  const int step = static_cast<int>(blockDim.x);
+template <typename T, int size, int warps>
+__global__ void __launch_bounds__(threads) rmsnorm_groups(Rmsnorm of) {
+  const RowThread<warps> at;
+  if (at.row >= of.groups) return;
+  const auto width = static_cast<int>(of.width);
+  const int groups = width / size;
+  const T* const x = static_cast<const T*>(of.x) + at.row * width;
+  T* const y = static_cast<T*>(of.y) + at.row * width;
   float squares = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < width; i += step) {
-    const float v = widen(x[i]);
-    squares += v * v;
+#pragma unroll 4
+  for (int i = at.thread; i < groups; i += at.step) {
+    const auto held = group_of<T, size>(x, i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) squares += widen(held.of[k]) * widen(held.of[k]);
   }
-  const float rstd = 1.0F / sqrtf(block_sum(squares, shared) / static_cast<float>(width) + epsilon);
-  if (threadIdx.x == 0) rstds[group] = rstd;
-  for (int i = static_cast<int>(threadIdx.x); i < width; i += step) {
-    y[i] = narrow<T>(widen(w[i]) * (widen(x[i]) * rstd));
+  const float rstd = 1.0F / sqrtf(row_sum<warps>(squares) / static_cast<float>(width) + of.epsilon);
+  if (at.thread == 0) of.rstd[at.row] = rstd;
+#pragma unroll 4
+  for (int i = at.thread; i < groups; i += at.step) {
+    auto held = group_of<T, size>(x, i);
+    const auto w = group_of<T, size>(static_cast<const T*>(of.w), i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) held.of[k] = narrow<T>(widen(w.of[k]) * (widen(held.of[k]) * rstd));
+    reinterpret_cast<Group<T, size>*>(y)[i] = held;
   }
 }
 
-template <typename T>
-__global__ void rmsnorm_partials(const T* x, const float* rstds, const T* dy, float* partial, std::int64_t groups,
-                                 int width, std::int64_t block_groups) {
-  const int col = static_cast<int>(blockIdx.x * column_threads + threadIdx.x);
-  if (col >= width) return;
-  const std::int64_t begin = blockIdx.y * block_groups;
-  const std::int64_t end = begin + block_groups < groups ? begin + block_groups : groups;
-  float total = 0;
+template <typename T, int size>
+__global__ void rmsnorm_partials(RmsnormDx of) {
+  const auto width = static_cast<int>(of.width);
+  const int group = static_cast<int>(blockIdx.x * column_threads + threadIdx.x);
+  if (group * size >= width) return;
+  const std::int64_t begin = blockIdx.y * of.block_groups;
+  const std::int64_t end = begin + of.block_groups < of.groups ? begin + of.block_groups : of.groups;
+  Group<float, size> total{};
 #pragma unroll 8
-  for (std::int64_t group = begin; group < end; ++group) {
-    total += widen(dy[group * width + col]) * (widen(x[group * width + col]) * rstds[group]);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const auto dy = group_of<T, size>(static_cast<const T*>(of.dy) + row * width, group);
+    const auto x = group_of<T, size>(static_cast<const T*>(of.x) + row * width, group);
+    const float rstd = of.rstd[row];
+#pragma unroll
+    for (int k = 0; k < size; ++k) total.of[k] += widen(dy.of[k]) * (widen(x.of[k]) * rstd);
   }
-  partial[static_cast<std::int64_t>(blockIdx.y) * width + col] = total;
+  reinterpret_cast<Group<float, size>*>(of.partial + static_cast<std::int64_t>(blockIdx.y) * width)[group] = total;
 }
 
-template <typename T>
-__global__ void rmsnorm_dx_groups(const T* x_all, const T* w, const float* rstds, const T* dy_all, T* dx_all,
-                                  int width) {
-  __shared__ float shared[33];
-  const std::int64_t group = blockIdx.x;
-  const T* x = x_all + group * width;
-  const T* dy = dy_all + group * width;
-  T* dx = dx_all + group * width;
-  const float rstd = rstds[group];
-  const int step = static_cast<int>(blockDim.x);
+template <typename T, int size, int warps>
+__global__ void __launch_bounds__(threads) rmsnorm_dx_groups(RmsnormDx of) {
+  const RowThread<warps> at;
+  if (at.row >= of.groups) return;
+  const auto width = static_cast<int>(of.width);
+  const int groups = width / size;
+  const T* const x_row = static_cast<const T*>(of.x) + at.row * width;
+  const T* const dy_row = static_cast<const T*>(of.dy) + at.row * width;
+  const auto* const w_all = static_cast<const T*>(of.w);
+  T* const dx = static_cast<T*>(of.dx) + at.row * width;
+  const float rstd = of.rstd[at.row];
   float products = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < width; i += step) {
-    products += widen(dy[i]) * (widen(x[i]) * rstd) * widen(w[i]);
+#pragma unroll 4
+  for (int i = at.thread; i < groups; i += at.step) {
+    const auto x = group_of<T, size>(x_row, i);
+    const auto dy = group_of<T, size>(dy_row, i);
+    const auto w = group_of<T, size>(w_all, i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) products += widen(dy.of[k]) * (widen(x.of[k]) * rstd) * widen(w.of[k]);
   }
-  const float mean = block_sum(products, shared) / static_cast<float>(width);
-  for (int i = static_cast<int>(threadIdx.x); i < width; i += step) {
-    const float n = widen(x[i]) * rstd;
-    dx[i] = narrow<T>((widen(dy[i]) * widen(w[i]) - n * mean) * rstd);
+  const float mean = row_sum<warps>(products) / static_cast<float>(width);
+#pragma unroll 4
+  for (int i = at.thread; i < groups; i += at.step) {
+    const auto x = group_of<T, size>(x_row, i);
+    const auto w = group_of<T, size>(w_all, i);
+    auto held = group_of<T, size>(dy_row, i);
+#pragma unroll
+    for (int k = 0; k < size; ++k) {
+      const float n = widen(x.of[k]) * rstd;
+      held.of[k] = narrow<T>((widen(held.of[k]) * widen(w.of[k]) - n * mean) * rstd);
+    }
+    reinterpret_cast<Group<T, size>*>(dx)[i] = held;
   }
 }
 
-dim3 partial_grid(std::int64_t rows, std::int64_t cols, std::int64_t block_rows) {
-  return {blocks_for(cols, column_threads), blocks_for(rows, block_rows)};
+// Elements at a time, and warps of a row, as constants to `run`.
+template <int pack, typename Run>
+void with_rows(std::int64_t rows, std::int64_t cols, std::int64_t row_bytes, Run run) {
+  const bool is_long = row_bytes >= long_row_bytes;
+  const unsigned grid = is_long ? static_cast<unsigned>(rows) : blocks_for(rows, threads / 32);
+  if (cols % pack == 0) {
+    is_long ? run.template operator()<pack, 8>(grid) : run.template operator()<pack, 1>(grid);
+  } else {
+    is_long ? run.template operator()<1, 8>(grid) : run.template operator()<1, 1>(grid);
+  }
+}
+static_assert(threads == 8 * 32);
+
+template <typename Run>
+void with_columns(std::int64_t rows, std::int64_t cols, std::int64_t block_rows, Run run) {
+  const int size = cols % 2 == 0 ? 2 : 1;
+  const dim3 grid(blocks_for(cols / size, column_threads), blocks_for(rows, block_rows));
+  size == 2 ? run.template operator()<2>(grid) : run.template operator()<1>(grid);
 }
 
 template <typename T>
 void run_layernorm(Stream stream, const Layernorm& of) {
-  layernorm_rows<<<static_cast<unsigned>(of.rows), threads_for(of.cols), 0, stream>>>(
-      static_cast<const T*>(of.x), static_cast<const T*>(of.w), static_cast<const T*>(of.b), static_cast<T*>(of.y),
-      of.mean, of.rstd, static_cast<int>(of.cols), of.epsilon);
+  with_rows<Pack<T>::size>(
+      of.rows, of.cols, of.cols * std::int64_t{sizeof(T)},
+      [&]<int size, int warps>(unsigned grid) { layernorm_rows<T, size, warps><<<grid, threads, 0, stream>>>(of); });
 }
 
 // The partials first, since dx may lie in place of what they read.
 template <typename T>
 void run_layernorm_dx(Stream stream, const LayernormDx& of) {
-  const auto cols = static_cast<int>(of.cols);
-  layernorm_partials<<<partial_grid(of.rows, of.cols, of.block_rows), column_threads, 0, stream>>>(
-      static_cast<const T*>(of.x), of.mean, of.rstd, static_cast<const T*>(of.dy), of.partial_w, of.partial_b, of.rows,
-      cols, of.block_rows);
-  layernorm_dx_rows<<<static_cast<unsigned>(of.rows), threads_for(of.cols), 0, stream>>>(
-      static_cast<const T*>(of.x), static_cast<const T*>(of.w), of.mean, of.rstd, static_cast<const T*>(of.dy),
-      static_cast<T*>(of.dx), cols);
+  with_columns(of.rows, of.cols, of.block_rows,
+               [&]<int size>(dim3 grid) { layernorm_partials<T, size><<<grid, column_threads, 0, stream>>>(of); });
+  with_rows<Pack<T>::size>(
+      of.rows, of.cols, of.cols * std::int64_t{sizeof(T)},
+      [&]<int size, int warps>(unsigned grid) { layernorm_dx_rows<T, size, warps><<<grid, threads, 0, stream>>>(of); });
 }
 
 template <typename T>
 void run_rmsnorm(Stream stream, const Rmsnorm& of) {
-  rmsnorm_groups<<<static_cast<unsigned>(of.groups), threads_for(of.width), 0, stream>>>(
-      static_cast<const T*>(of.x), static_cast<const T*>(of.w), static_cast<T*>(of.y), of.rstd,
-      static_cast<int>(of.width), of.epsilon);
+  with_rows<Pack<T>::size>(
+      of.groups, of.width, of.width * std::int64_t{sizeof(T)},
+      [&]<int size, int warps>(unsigned grid) { rmsnorm_groups<T, size, warps><<<grid, threads, 0, stream>>>(of); });
 }
 
 template <typename T>
 void run_rmsnorm_dx(Stream stream, const RmsnormDx& of) {
-  const auto width = static_cast<int>(of.width);
-  rmsnorm_partials<<<partial_grid(of.groups, of.width, of.block_groups), column_threads, 0, stream>>>(
-      static_cast<const T*>(of.x), of.rstd, static_cast<const T*>(of.dy), of.partial, of.groups, width,
-      of.block_groups);
-  rmsnorm_dx_groups<<<static_cast<unsigned>(of.groups), threads_for(of.width), 0, stream>>>(
-      static_cast<const T*>(of.x), static_cast<const T*>(of.w), of.rstd, static_cast<const T*>(of.dy),
-      static_cast<T*>(of.dx), width);
+  with_columns(of.groups, of.width, of.block_groups,
+               [&]<int size>(dim3 grid) { rmsnorm_partials<T, size><<<grid, column_threads, 0, stream>>>(of); });
+  with_rows<Pack<T>::size>(
+      of.groups, of.width, of.width * std::int64_t{sizeof(T)},
+      [&]<int size, int warps>(unsigned grid) { rmsnorm_dx_groups<T, size, warps><<<grid, threads, 0, stream>>>(of); });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Sums in the order of the CPU's kernels, so that what they are given the same bits they give the same bits: columns in
-// row order, gradient norms in 16 strided double lanes, losses one after the other.
+// Sums. Columns are added in row order and losses one after the other, as by the CPU's kernels: given the same bits
+// they give the same bits. Squares of gradients are added by many more threads than a CPU has lanes, in double, in an
+// order of their own.
 #include "cuda/launch.h"
 #include "cuda/math.cuh"
 
@@ -7,8 +8,7 @@ namespace spillway::cuda {
 namespace {
 
 constexpr int column_threads = 64;
-constexpr int lanes = 16;
-constexpr int squares_threads = 128;
+constexpr int squares_threads = 512;
 constexpr int series_threads = 256;
 
 template <typename T>
@@ -28,27 +28,30 @@ __global__ void sum_partials(const float* partials, const float* accumulator, fl
   const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * column_threads + threadIdx.x;
   if (col >= cols) return;
   float total = accumulator != nullptr ? accumulator[col] : partials[col];
+#pragma unroll 32
   for (std::int64_t n = accumulator != nullptr ? 0 : 1; n < count; ++n) total += partials[n * cols + col];
   sums[col] = total;
 }
 
-// Sixteen threads a block of the gradient, one a lane; the lanes are added halves onto each other.
-template <typename T>
-__global__ void sum_block_squares(const T* grad, double* sums, std::int64_t elements, std::int64_t block_elements,
-                                  std::int64_t blocks) {
-  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * (squares_threads / lanes) + threadIdx.x / lanes;
-  const std::int64_t begin = block * block_elements;
+// One block of threads a block of the gradient: each thread adds the squares of every so manieth group of elements.
+template <typename T, int size>
+__global__ void sum_block_squares(const T* grad, double* sums, std::int64_t elements, std::int64_t block_elements) {
+  __shared__ double shared[33];
+  const std::int64_t begin = blockIdx.x * block_elements;
   const std::int64_t end = begin + block_elements < elements ? begin + block_elements : elements;
+  const auto* const groups = reinterpret_cast<const Group<T, size>*>(grad + begin);
   double total = 0;
-  if (block < blocks) {
-#pragma unroll 8
-    for (std::int64_t i = begin + threadIdx.x % lanes; i < end; i += lanes) {
-      const double wide = widen(grad[i]);
+#pragma unroll 4
+  for (std::int64_t i = threadIdx.x; i < (end - begin) / size; i += squares_threads) {
+    const Group<T, size> held = groups[i];
+#pragma unroll
+    for (int k = 0; k < size; ++k) {
+      const double wide = widen(held.of[k]);
       total += wide * wide;
     }
   }
-  for (int width = lanes / 2; width >= 1; width /= 2) total += __shfl_down_sync(0xffffffffU, total, width, lanes);
-  if (block < blocks && threadIdx.x % lanes == 0) sums[block] = total;
+  total = block_sum(total, shared);
+  if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }
 
 // All numbers of all parts, one after the other, by the first thread of the only block; the others fetch them.
@@ -89,6 +92,18 @@ __global__ void find_clip_factor(const Part* parts, std::int64_t part_count, con
   *factor = most > 0 ? static_cast<float>(ratio < 1.0 ? ratio : 1.0) : 1.0F;
 }
 
+template <typename T>
+void run_sum_squares(Stream stream, const void* grad, double* sums, std::int64_t elements,
+                     std::int64_t block_elements) {
+  const unsigned grid = blocks_for(elements, block_elements);
+  const auto* const first = static_cast<const T*>(grad);
+  if (elements % Pack<T>::size == 0 && block_elements % Pack<T>::size == 0 && is_aligned(grad, 16)) {
+    sum_block_squares<T, Pack<T>::size><<<grid, squares_threads, 0, stream>>>(first, sums, elements, block_elements);
+  } else {
+    sum_block_squares<T, 1><<<grid, squares_threads, 0, stream>>>(first, sums, elements, block_elements);
+  }
+}
+
 }  // namespace
 
 void column_sums(Stream stream, Float type, const void* x, float* sums, std::int64_t rows, std::int64_t cols,
@@ -109,15 +124,8 @@ void add_partials(Stream stream, const float* partials, const float* accumulator
 
 void sum_squares(Stream stream, Float type, const void* grad, double* sums, std::int64_t elements,
                  std::int64_t block_elements) {
-  const std::int64_t blocks = (elements + block_elements - 1) / block_elements;
-  const unsigned grid = blocks_for(blocks, squares_threads / lanes);
-  if (type == Float::f32) {
-    sum_block_squares<<<grid, squares_threads, 0, stream>>>(static_cast<const float*>(grad), sums, elements,
-                                                            block_elements, blocks);
-  } else {
-    sum_block_squares<<<grid, squares_threads, 0, stream>>>(static_cast<const bf16_bits*>(grad), sums, elements,
-                                                            block_elements, blocks);
-  }
+  type == Float::f32 ? run_sum_squares<float>(stream, grad, sums, elements, block_elements)
+                     : run_sum_squares<bf16_bits>(stream, grad, sums, elements, block_elements);
 }
 
 void loss_sum(Stream stream, const Part* parts, std::int64_t part_count, double* sum) {

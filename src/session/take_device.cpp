@@ -28,14 +28,14 @@ std::int64_t later_bytes(std::int64_t first_bytes, std::int64_t least_bytes) {
 // So that a plan and the run after it, which measure for themselves, count alike.
 constexpr std::int64_t driver_unit_bytes = 32 * mib;
 
-// The driver keeps what it took when a device was opened first for as long as the process lives: a run after that finds
-// it resident before it begins.
-std::int64_t driver_bytes(std::int64_t grown_bytes) {
+// The driver keeps what it took for as long as the process lives: a run after another finds it resident, and it is no
+// less than what the one before counted.
+std::int64_t most_so_far(std::int64_t bytes) {
   static std::atomic<std::int64_t> most_bytes{0};
   std::int64_t before = most_bytes.load();
-  while (before < grown_bytes && !most_bytes.compare_exchange_weak(before, grown_bytes)) {
+  while (before < bytes && !most_bytes.compare_exchange_weak(before, bytes)) {
   }
-  return std::max(before, grown_bytes);
+  return std::max(before, bytes);
 }
 
 }  // namespace
@@ -67,9 +67,10 @@ void TrainingSetup::open_cuda() {
   }
   if (!is_given)
     notes.push_back(fmt::format("device_memory is {}, what is free less a margin", format_bytes(choices.device_bytes)));
-  choices.reserved_bytes += round_up(driver_bytes(rss_used_bytes - rss_before_bytes) +
-                                         later_bytes(rss_used_bytes - rss_opened_bytes, least_later_host_bytes),
-                                     driver_unit_bytes);
+  choices.reserved_bytes +=
+      most_so_far(round_up(std::max<std::int64_t>(0, rss_used_bytes - rss_before_bytes) +
+                               later_bytes(rss_used_bytes - rss_opened_bytes, least_later_host_bytes),
+                           driver_unit_bytes));
   kernels = fresh_kernels();
 }
 
