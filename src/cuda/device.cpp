@@ -343,6 +343,21 @@ LinkRate Device::link_both_ways(std::byte* here, std::byte* there) {
   return best;
 }
 
+// Of one page, by the pool's own way.
+double Device::seconds_of_mapping() {
+  constexpr std::int64_t turns = 32;
+  const std::int64_t page_bytes = driver_.granularity_bytes(facts_.index);
+  DevicePagePool pool(driver_, facts_.index, page_bytes, 2, page_bytes);
+  const auto map = [&](std::int64_t turn) {
+    const auto page = static_cast<PageId>(turn % 2);
+    pool.attach(0, std::span(&page, 1), [] {});
+  };
+  map(1);
+  const auto start = SteadyClock::now();
+  for (std::int64_t turn = 0; turn < turns; ++turn) map(turn);
+  return seconds_since(start) / static_cast<double>(turns);
+}
+
 MachineRates Device::measured(MachineRates rates) {
   make_current();
   const double flops = 2.0 * static_cast<double>(product_side * product_side * product_side);
@@ -353,6 +368,7 @@ MachineRates Device::measured(MachineRates rates) {
   const auto bytes = static_cast<double>(copy_bytes);
   link_ = link_both_ways(here.data, there.data);
   link_.copy_seconds = seconds_of_copy(there.data, here.data, 4096);
+  link_.map_seconds = seconds_of_mapping();
   rates.memory_bytes_per_second = {2 * bytes / seconds_of_copy(there.data + copy_bytes, there.data, copy_bytes)};
   rates.link = link_;
   rates.op_seconds = 5e-6;

@@ -77,6 +77,7 @@ class Device final : public Accelerator {
  private:
   Stream stream(DeviceStream which) const { return streams_[static_cast<int>(which)]; }
   void make_current() const;  // for the calling thread
+  double seconds_of_mapping();
   double seconds_of_product(DType dtype);
   double seconds_of_copy(std::byte* to, const std::byte* from, std::int64_t bytes);
   LinkRate link_both_ways(std::byte* here, std::byte* there);

@@ -113,12 +113,13 @@ DiskRate read_disk(const JsonObject& object) {
 }
 
 LinkRate read_link(const JsonObject& object) {
-  refuse_unknown(object,
-                 std::to_array<std::string_view>({"up_bytes_per_second", "down_bytes_per_second", "copy_seconds"}));
+  refuse_unknown(object, std::to_array<std::string_view>(
+                             {"up_bytes_per_second", "down_bytes_per_second", "copy_seconds", "map_seconds"}));
   LinkRate link = assumed_rates().link;
   link.up_bytes_per_second = rate_of(object, "up_bytes_per_second");
   link.down_bytes_per_second = rate_of(object, "down_bytes_per_second", link.up_bytes_per_second);
   read(object, "copy_seconds", link.copy_seconds);
+  read(object, "map_seconds", link.map_seconds);
   return link;
 }
 
@@ -183,7 +184,8 @@ ordered_json disk_json(const DiskRate& disk) {
 ordered_json link_json(const LinkRate& link) {
   return {{"up_bytes_per_second", link.up_bytes_per_second},
           {"down_bytes_per_second", link.down_bytes_per_second},
-          {"copy_seconds", link.copy_seconds}};
+          {"copy_seconds", link.copy_seconds},
+          {"map_seconds", link.map_seconds}};
 }
 
 ordered_json op_json(const OpRate& rate) {

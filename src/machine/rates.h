@@ -66,6 +66,9 @@ struct LinkRate {
   double up_bytes_per_second = 0;  // to the device
   double down_bytes_per_second = 0;
   double copy_seconds = 0;  // to start a copy
+  // To map a page of the device at an address where another one was, if the device keeps pages mapped where they were;
+  // 0: its pages are attached as the host's are.
+  double map_seconds = 0;
 };
 
 // Parameters that a processor updates in a second, beside a device; 0: not said, then by the ops' rates.

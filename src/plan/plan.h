@@ -199,6 +199,8 @@ struct PlanRequest {
   // By segment, of a plan with a device: its ops run on the host's processor, in the host's memory. Null: none does.
   const std::vector<bool>* below = nullptr;
   bool direct = false;  // the device has a path of its own to the disk; see plan/direct.h
+  // Of a plan of one memory: what begins a stay does not wait for its pages, which place_stays() then chooses.
+  bool unplaced = false;
 };
 
 // Plans one Program in `pages` pages, at least smallest_pages(). State that the Program only creates (see Use::creates)

@@ -28,14 +28,14 @@ Residents residents_at(const Plan& plan, const Boundary& boundary, MemoryId memo
 class Planner {
  public:
   Planner(const Layout& layout, std::int32_t program, std::int64_t pages, const Uses& uses, const VictimPolicy& policy,
-          const std::vector<bool>* pinned)
+          const PlanRequest& request)
       : layout_(layout),
         program_(layout.programs[static_cast<std::size_t>(program)]),
         uses_(uses),
         policy_(policy),
         visit_pages_(visit_pages(layout)),
         plan_(empty_plan(program, pages)),
-        memory_(layout, uses, policy, pinned, schedule_, plan_) {}
+        memory_(layout, uses, policy, request, schedule_, plan_) {}
 
   // Once. Without `exit`, reads for the start of the next step are issued at the end of this one, and the boundary is
   // whatever that leaves in memory. Returns what the plan holds at its exit.
@@ -369,7 +369,7 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
   const Uses uses(layout, program);
   const std::unique_ptr<VictimPolicy> policy = make_policy(request.policy, layout, program, pages, uses);
   const auto plan_with = [&](const Residents& entry, const Residents* exit) {
-    Planner planner(layout, program, pages, uses, *policy, request.pinned);
+    Planner planner(layout, program, pages, uses, *policy, request);
     planner.make(entry, exit, request);
     return planner.finish();
   };
@@ -386,7 +386,7 @@ Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, c
     if (!dead[static_cast<std::size_t>(b)]) boundary.push_back({static_cast<BundleId>(b), true});
   }
   for (int i = 0; i < attempts; ++i) {
-    Planner planner(layout, program, pages, uses, *policy, request.pinned);
+    Planner planner(layout, program, pages, uses, *policy, request);
     Residents next = planner.make(boundary, nullptr, request);
     std::erase_if(next, [&](const Held& held) { return dead[index_of(held.bundle)]; });
     if (next == boundary) return planner.finish();

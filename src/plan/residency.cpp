@@ -20,12 +20,13 @@ std::int64_t PagesByNextUse::up_to(std::int32_t segment) const {
   return pages;
 }
 
-Residency::Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy,
-                     const std::vector<bool>* pinned, const Schedule& schedule, Plan& plan)
+Residency::Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy, const PlanRequest& request,
+                     const Schedule& schedule, Plan& plan)
     : layout_(layout),
       uses_(uses),
       policy_(policy),
-      pinned_(pinned),
+      pinned_(request.pinned),
+      unplaced_(request.unplaced),
       schedule_(schedule),
       plan_(plan),
       pages_(static_cast<std::size_t>(plan.pages)),
@@ -103,6 +104,7 @@ void Residency::settle(BundleId bundle) {
 }
 
 std::vector<InstrId> Residency::waits_of_pages(StayId stay) const {
+  if (unplaced_) return {};
   Accesses last = no_accesses;
   for (const PageId page : plan_.stays[index_of(stay)].pages) {
     for (std::size_t lane = 0; lane < lane_count; ++lane) {

@@ -50,8 +50,8 @@ class PagesByNextUse {
 
 class Residency {
  public:
-  // `pinned`: by bundle; null: none. All outlive it.
-  Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy, const std::vector<bool>* pinned,
+  // Of the request `pinned` and `unplaced` count. All outlive it.
+  Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy, const PlanRequest& request,
             const Schedule& schedule, Plan& plan);
 
   Holding& holding(BundleId bundle) { return holdings_[index_of(bundle)]; }
@@ -70,7 +70,7 @@ class Residency {
   // The first instruction of a segment that uses a bundle, which is in memory: it begins the stay that it creates, and
   // waits for what others do with it.
   void begin_use(const Use& use, Instr& first);
-  // What must be done before the pages of a stay may be written anew.
+  // What must be done before the pages of a stay may be written anew; nothing where pages are chosen later.
   std::vector<InstrId> waits_of_pages(StayId stay) const;
   Candidate candidate(BundleId bundle) const;  // in memory
   // The first in memory to give way whose next use is later than segment `until`; a pinned one where there is no other.
@@ -100,6 +100,7 @@ class Residency {
   const Uses& uses_;
   const VictimPolicy& policy_;
   const std::vector<bool>* pinned_;
+  const bool unplaced_;
   const Schedule& schedule_;
   Plan& plan_;
   std::vector<Page> pages_;

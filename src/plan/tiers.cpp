@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "plan/direct.h"
+#include "plan/placement.h"
 #include "plan/schedule.h"
 
 namespace spillway {
@@ -250,8 +251,10 @@ Plan make_tiered_plan(const Layout& layout, std::int32_t program, const TierPage
     split.emplace(layout, program, *request.below);
     of_device.lanes = &split->lanes;
   }
-  const Plan device = split ? make_plan(split->layout, 0, pages.device, of_device)
-                            : make_plan(layout, program, pages.device, of_device);
+  of_device.unplaced = true;
+  Plan device = split ? make_plan(split->layout, 0, pages.device, of_device)
+                      : make_plan(layout, program, pages.device, of_device);
+  place_stays(device, layout);
   const HostSide side(layout, program, device);
   PlanRequest of_host = request;
   of_host.entry = boundary != nullptr ? &boundary->host : nullptr;

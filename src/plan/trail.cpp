@@ -139,43 +139,44 @@ std::vector<PageId> Trail::lay_pages(const PlanWaits& waits, std::span<const std
   const Plan& plan = waits.plan();
   std::vector<PageId> physical(static_cast<std::size_t>(plan.all_pages()), PageId::none);
   std::vector<bool> used(page_left_.size(), false);  // by physical page
-  std::vector<bool> laid(physical.size(), false);
   SPILLWAY_CHECK(held.size() == plan.entry.stays.size(), "{} bundles for an entry of {}", held.size(),
                  plan.entry.stays.size());
   for (std::size_t s = 0; s < held.size(); ++s) {
     const Stay& stay = plan.stays[index_of(plan.entry.stays[s])];
     for (std::size_t i = 0; i < stay.pages.size(); ++i) {
       physical[index_of(stay.pages[i])] = held[s][i];
-      laid[index_of(stay.pages[i])] = true;
       used[index_of(held[s][i])] = true;
     }
   }
   // Of both, the last `device_pages` are the device's.
-  const auto host = static_cast<std::ptrdiff_t>(plan.pages);
-  const auto device = static_cast<std::ptrdiff_t>(used.size()) - static_cast<std::ptrdiff_t>(plan.device_pages);
-  const auto of_range = [](const std::vector<bool>& taken, std::ptrdiff_t begin, std::ptrdiff_t end) {
-    std::vector<PageId> pages;
-    for (std::ptrdiff_t p = begin; p < end; ++p) {
-      if (!taken[static_cast<std::size_t>(p)]) pages.push_back(static_cast<PageId>(p));
-    }
-    return pages;
-  };
-  lay_open_pages(waits, of_range(laid, 0, host), of_range(used, 0, device), physical);
-  if (!plan.uses_link()) keep_device_pages(host, device, used, laid, physical);
-  lay_open_pages(waits, of_range(laid, host, std::ssize(laid)), of_range(used, device, std::ssize(used)), physical);
+  const std::int64_t device = std::ssize(used) - plan.device_pages;
+  std::vector<PageId> open;
+  for (std::int64_t p = 0; p < plan.pages; ++p) {
+    if (physical[static_cast<std::size_t>(p)] == PageId::none) open.push_back(static_cast<PageId>(p));
+  }
+  std::vector<PageId> left;
+  for (std::int64_t p = 0; p < device; ++p) {
+    if (!used[static_cast<std::size_t>(p)]) left.push_back(static_cast<PageId>(p));
+  }
+  lay_open_pages(waits, std::move(open), std::move(left), physical);
+  lay_device_pages(plan, device, physical);
   return physical;
 }
 
-// A plan whose device moves nothing has no tail to wait for, and a device that maps pages to addresses has the same
-// ones to map in every step: each page is its own where it is free.
-void Trail::keep_device_pages(std::ptrdiff_t first, std::ptrdiff_t first_physical, std::vector<bool>& used,
-                              std::vector<bool>& laid, std::vector<PageId>& physical) {
-  for (std::ptrdiff_t p = 0; first + p < std::ssize(laid); ++p) {
-    const auto page = static_cast<std::size_t>(first + p);
-    const auto own = static_cast<std::size_t>(first_physical + p);
-    if (laid[page] || used[own]) continue;
-    physical[page] = static_cast<PageId>(own);
-    laid[page] = used[own] = true;
+// A device maps pages at addresses, and is to find the same there in every step (plan/placement.h). So each page is the
+// physical one of its number; where a page of the entry lies on that, the one of that page's number, and so on.
+void Trail::lay_device_pages(const Plan& plan, std::int64_t first, std::vector<PageId>& physical) {
+  const auto of_plan = physical.begin() + static_cast<std::ptrdiff_t>(plan.pages);
+  std::vector<std::ptrdiff_t> held(static_cast<std::size_t>(plan.device_pages),
+                                   -1);  // by number: by which of the entry
+  for (std::ptrdiff_t p = 0; p < std::ssize(held); ++p) {
+    if (of_plan[p] != PageId::none) held[index_of(of_plan[p]) - static_cast<std::size_t>(first)] = p;
+  }
+  for (std::ptrdiff_t p = 0; p < std::ssize(held); ++p) {
+    if (of_plan[p] != PageId::none) continue;
+    std::ptrdiff_t number = p;
+    while (held[static_cast<std::size_t>(number)] >= 0) number = held[static_cast<std::size_t>(number)];
+    of_plan[p] = static_cast<PageId>(first + number);
   }
 }
 

@@ -109,6 +109,8 @@ void TrainingSetup::take_device() {
     throw UserError("link: a device's link carries at least 1MiB a second each way; give link_up and link_down more");
   if (choices.link.copy_seconds < 0 || choices.link.copy_seconds > 1)
     throw UserError("{}: copy_seconds is {}; it is from 0 to 1", options.machine, choices.link.copy_seconds);
+  if (choices.link.map_seconds < 0 || choices.link.map_seconds > 1)
+    throw UserError("{}: map_seconds is {}; it is from 0 to 1", options.machine, choices.link.map_seconds);
   choices.update = rates.update;
   if (options.update_rate_cpu > 0) choices.update.host_parameters_per_second = options.update_rate_cpu;
   if (options.update_rate_device > 0) choices.update.device_parameters_per_second = options.update_rate_device;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "plan/trail.h"
@@ -39,6 +40,7 @@ struct Active {
 // Where pages lie, to know which have to be attached.
 class Places {
  public:
+  // A page is at one address at a time. How many have to be moved.
   std::int64_t attach(PageId page, std::int64_t address) {
     std::int64_t& where = of_page_.try_emplace(page, -1).first->second;
     if (where == address) return 0;
@@ -54,6 +56,12 @@ class Places {
     return moves;
   }
 
+  // A page may be mapped at several addresses. Whether this one has to be mapped anew.
+  bool map(PageId page, std::int64_t address) {
+    const auto [found, is_new] = at_.try_emplace(address, page);
+    return std::exchange(found->second, page) != page || is_new;
+  }
+
  private:
   std::map<PageId, std::int64_t> of_page_;
   std::map<std::int64_t, PageId> at_;
@@ -66,7 +74,7 @@ class Simulation {
 
   // Lets a plan follow the last one and runs until its ops are done; moves may still be under way.
   void run(const PlannedRun& planned, const PlanWaits& waits) {
-    runs_.push_back({planned, enter(waits), {}, now_});
+    runs_.push_back({planned, enter(planned, waits), {}, now_});
     Run& run = runs_.back();
     run.timeline.starts.resize(planned.plan->instrs.size());
     run.timeline.ends.resize(planned.plan->instrs.size());
@@ -116,7 +124,7 @@ class Simulation {
     InstrId instr = InstrId::none;
   };
 
-  Following enter(const PlanWaits& waits) {
+  Following enter(const PlannedRun& planned, const PlanWaits& waits) {
     const Plan& plan = waits.plan();
     std::vector<std::vector<PageId>> held;
     std::array<std::int64_t, memory_count> next{0, plan.pages};
@@ -131,7 +139,7 @@ class Simulation {
       held.emplace_back();
       for (std::size_t i = 0; i < stay.pages.size(); ++i) {
         held.back().push_back(static_cast<PageId>(next[static_cast<std::size_t>(stay.memory)]++));
-        attach(held.back().back(), stay, i);
+        attach(held.back().back(), stay, i, *planned.rates);
       }
     }
     Following following = trail_.follow(waits, held);
@@ -144,11 +152,15 @@ class Simulation {
   }
 
   // The addresses of the device come after those of the host.
-  std::int64_t attach(PageId page, const Stay& stay, std::size_t index) {
+  // Seconds of it.
+  double attach(PageId page, const Stay& stay, std::size_t index, const StepRates& rates) {
     const std::int64_t from = stay.memory == MemoryId::device ? layout_.address_bytes : 0;
     const std::int64_t address =
         from + layout_.bundles[index_of(stay.bundle)].address + static_cast<std::int64_t>(index) * layout_.page_bytes;
-    return places_.attach(page, address);
+    if (stay.memory == MemoryId::device && rates.link.map_seconds > 0) {
+      return places_.map(page, address) ? rates.link.map_seconds : 0;
+    }
+    return rates.attach_seconds * static_cast<double>(places_.attach(page, address));
   }
 
   const StepRates& rates_of(const Active& active) const { return *runs_[active.run].planned.rates; }
@@ -183,7 +195,7 @@ class Simulation {
       const Stay& stay = plan.stays[index_of(id)];
       for (std::size_t i = 0; i < stay.pages.size(); ++i) {
         const PageId page = run.following.physical[index_of(stay.pages[i])];
-        overlapped += rates.attach_seconds * static_cast<double>(attach(page, stay, i));
+        overlapped += attach(page, stay, i, rates);
       }
     }
     Active active{next.instr, next.run, 0, 0};

@@ -55,11 +55,14 @@ TEST(MachineFile, AFewNumbersByHandAreEnough) {
 TEST(MachineFile, HoldsADeviceAndTheLinkToIt) {
   EXPECT_EQ(parse_machine("{}", "m.json").device_memory_bytes, 0);
   const MachineRates rates = parse_machine(
-      R"({"device_memory_bytes": "80GiB", "link": {"up_bytes_per_second": 5.5e10, "copy_seconds": 1e-5}})", "m.json");
+      R"({"device_memory_bytes": "80GiB", "link": {"up_bytes_per_second": 5.5e10, "copy_seconds": 1e-5,
+          "map_seconds": 4e-5}})",
+      "m.json");
   EXPECT_EQ(rates.device_memory_bytes, 80 * gib);
   EXPECT_EQ(rates.link.up_bytes_per_second, 5.5e10);
   EXPECT_EQ(rates.link.down_bytes_per_second, 5.5e10);
   EXPECT_EQ(rates.link.copy_seconds, 1e-5);
+  EXPECT_EQ(rates.link.map_seconds, 4e-5);
   EXPECT_EQ(write_machine(parse_machine(write_machine(rates), "m.json")), write_machine(rates));
 }
 

@@ -142,7 +142,8 @@ TEST(UpdateSplit, ThePlanOfASteadyStateHasTheSplitOfTheClosedForm) {
   // From elsewhere, so that it is found and not only taken over.
   const double share = choose_device_share(
       0.3, 1.0 / 48, [&](double tried) { return updates.seconds(tried, pages, published, published_link); });
-  EXPECT_NEAR(static_cast<double>(updates.on_device(share)), 48 * estimate, 1.5);
+  // Up to three groups' state stays on the device, and does not cross the link of which the closed form knows.
+  EXPECT_NEAR(static_cast<double>(updates.on_device(share)), 48 * estimate, 2.5);
   const auto alone = [&](double all) { return updates.seconds(all, pages, published, published_link); };
   EXPECT_LT(alone(share), 0.85 * std::min(alone(0), alone(1)));
 }
