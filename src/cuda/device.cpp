@@ -184,10 +184,10 @@ void Device::copy_down(const HostBundle& to, const std::byte* from) {
   check(cudaStreamSynchronize(stream(DeviceStream::down)), "copying from the device");
 }
 
-std::string Device::why_not_direct() {
+std::string Device::why_not_direct(int descriptor) {
   make_current();
   if (!direct_io_) direct_io_.emplace();
-  return direct_io_->why_not();
+  return direct_io_->why_not().empty() ? direct_io_->why_not(descriptor) : direct_io_->why_not();
 }
 
 std::int64_t Device::read_file(int descriptor, std::int64_t offset_bytes, std::byte* to, std::int64_t bytes) {

@@ -49,7 +49,7 @@ class Device final : public Accelerator {
   void fill(std::byte* at, std::byte value, std::int64_t bytes, DeviceStream by) override;
   void copy_up(std::byte* to, const HostBundle& from) override;
   void copy_down(const HostBundle& to, const std::byte* from) override;
-  std::string why_not_direct() override;
+  std::string why_not_direct(int descriptor) override;
   std::int64_t read_file(int descriptor, std::int64_t offset_bytes, std::byte* to, std::int64_t bytes) override;
   std::int64_t write_file(int descriptor, std::int64_t offset_bytes, const std::byte* from,
                           std::int64_t bytes) override;

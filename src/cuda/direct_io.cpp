@@ -75,20 +75,32 @@ void DirectIo::forget_files() {
   handles_.clear();
 }
 
+int DirectIo::add_file(int descriptor, void*& handle) {
+  FileDescription description;
+  description.file.descriptor = descriptor;
+  return calls_->add_file(&handle, &description).error;
+}
+
+std::string DirectIo::why_not(int descriptor) {
+  void* handle = nullptr;
+  const int status = add_file(descriptor, handle);
+  if (status != 0) return fmt::format("cuFile refuses files there (status {})", status);
+  calls_->remove_file(handle);
+  return "";
+}
+
 void* DirectIo::handle_of(int descriptor) {
   SPILLWAY_CHECK(calls_ != nullptr, "cuFile is used though {}", why_not_);
   const std::lock_guard lock(mutex_);
   void*& handle = handles_[descriptor];
   if (handle != nullptr) return handle;
-  FileDescription description;
-  description.file.descriptor = descriptor;
-  const FileStatus status = calls_->add_file(&handle, &description);
-  if (status.error == 0) return handle;
+  const int status = add_file(descriptor, handle);
+  if (status == 0) return handle;
   handles_.erase(descriptor);
   throw DeviceError(
       "CUDA: cuFile refuses the slot files (status {}): give --device-direct false, or a --spill-dir on another file "
       "system",
-      status.error);
+      status);
 }
 
 namespace {

@@ -24,9 +24,11 @@ class DirectIo {
 
   // Empty when it can be used. Otherwise what is missing, in words that go on from "there is no direct path: ".
   const std::string& why_not() const { return why_not_; }
+  // The same of an open file, which is tried.
+  std::string why_not(int descriptor);
 
   // As Accelerator::read_file, with the device current on the calling thread. A file is made known to cuFile when it is
-  // first used; throws DeviceError where that is refused.
+  // first used; throws DeviceError where that is refused, though files like it were taken.
   std::int64_t read(int descriptor, std::int64_t offset_bytes, void* to, std::int64_t bytes);
   std::int64_t write(int descriptor, std::int64_t offset_bytes, const void* from, std::int64_t bytes);
   // Before the files are closed.
@@ -36,6 +38,7 @@ class DirectIo {
   struct Calls;
 
   void* handle_of(int descriptor);
+  int add_file(int descriptor, void*& handle);  // returns cuFile's status, 0 where it takes the file
 
   std::string why_not_;
   std::unique_ptr<Calls> calls_;

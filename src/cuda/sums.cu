@@ -28,7 +28,6 @@ __global__ void sum_partials(const float* partials, const float* accumulator, fl
   const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * column_threads + threadIdx.x;
   if (col >= cols) return;
   float total = accumulator != nullptr ? accumulator[col] : partials[col];
-#pragma unroll 32
   for (std::int64_t n = accumulator != nullptr ? 0 : 1; n < count; ++n) total += partials[n * cols + col];
   sums[col] = total;
 }

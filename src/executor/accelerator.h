@@ -68,9 +68,10 @@ class Accelerator {
   // These return when it is done. One thread a direction.
   virtual void copy_up(std::byte* to, const HostBundle& from) = 0;
   virtual void copy_down(const HostBundle& to, const std::byte* from) = 0;
-  // A path of its own between files and its pages, past the host's memory, opened when it is first asked for. Why there
-  // is none, in words that go on from "there is no direct path to the disk: "; empty: there is one.
-  virtual std::string why_not_direct() = 0;
+  // A path of its own between its pages and files like this open one, past the host's memory, opened when it is first
+  // asked for. Why there is none, in words that go on from "there is no direct path to the disk: "; empty: there is
+  // one.
+  virtual std::string why_not_direct(int descriptor) = 0;
   // Of an open file, until give_back; return when it is done, with the bytes that were moved, 0 at the end of the file,
   // or -errno. Any threads, for different places.
   virtual std::int64_t read_file(int descriptor, std::int64_t offset_bytes, std::byte* to, std::int64_t bytes) = 0;

@@ -8,6 +8,7 @@
 #include "device/memory_info.h"
 #include "formats/machine_file.h"
 #include "session/setup.h"
+#include "store/spill_file.h"
 
 namespace spillway {
 namespace {
@@ -36,6 +37,22 @@ std::int64_t most_so_far(std::int64_t bytes) {
   while (before < bytes && !most_bytes.compare_exchange_weak(before, bytes)) {
   }
   return std::max(before, bytes);
+}
+
+// A file is tried in each directory, or above it where it is still to be made.
+std::string why_not_direct(Accelerator& device, std::span<const std::filesystem::path> directories) {
+  for (std::filesystem::path directory : directories) {
+    directory = absolute(directory);
+    while (!is_directory(directory) && directory.has_relative_path()) directory = directory.parent_path();
+    try {
+      SpillFile file = SpillFile::make_unnamed(directory, mib);
+      file.turn_direct();
+      if (const std::string why = device.why_not_direct(file.descriptor()); !why.empty()) return why;
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -78,7 +95,7 @@ void TrainingSetup::open_cuda() {
 void TrainingSetup::choose_direct() {
   choices.direct = options.device_direct == "true" && !choices.accelerator;
   if (!choices.accelerator || options.device_direct == "false") return;
-  const std::string why_not = choices.accelerator->why_not_direct();
+  const std::string why_not = why_not_direct(*choices.accelerator, choices.spill_dirs);
   choices.direct = why_not.empty();
   if (choices.direct) return;
   const std::string missing = fmt::format("there is no direct path from the device to the disk: {}", why_not);

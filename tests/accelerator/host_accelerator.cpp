@@ -229,7 +229,7 @@ class HostAccelerator final : public Accelerator {
   }
 
   // Bundles are whole pages of 4 KiB, so files that bypass the page cache take them. Some reads end early.
-  std::string why_not_direct() override { return faults_.reaches_disk ? "" : "nobody asked for one"; }
+  std::string why_not_direct(int /*descriptor*/) override { return faults_.reaches_disk ? "" : "nobody asked for one"; }
   std::int64_t read_file(int descriptor, std::int64_t offset, std::byte* to, std::int64_t bytes) override {
     const std::int64_t number = reads_.fetch_add(1);
     const std::int64_t failing = number - faults_.reads_until_failure;

@@ -92,7 +92,9 @@ TEST_F(CudaDirectIo, FailuresAreNumbersOfTheSystem) {
     EXPECT_EQ(direct.read(file.descriptor(), 0, bytes.data(), 4096), -EIO);
   }
   direct.forget_files();
+  EXPECT_EQ(direct.why_not(file.descriptor()), "");
   const ScopedVariable refuses("FAKE_CUFILE_REFUSES", "1");
+  EXPECT_THAT(direct.why_not(file.descriptor()), HasSubstr("cuFile refuses files there (status "));
   try {
     direct.read(file.descriptor(), 0, bytes.data(), 4096);
     FAIL() << "it was taken";
@@ -106,8 +108,8 @@ TEST_F(CudaDirectIo, ADeviceReadsAndWritesFiles) {
   if (const std::string reason = ops_test::cuda_reason(); !reason.empty()) GTEST_SKIP() << reason;
   ops_test::ReservedDevice device;
   device.reserve(4 * ops_test::ReservedDevice::page_bytes);
-  if (const std::string why = device->why_not_direct(); !why.empty()) GTEST_SKIP() << why;
   const FileOfBytes file(scratch_ / "file");
+  if (const std::string why = device->why_not_direct(file.descriptor()); !why.empty()) GTEST_SKIP() << why;
   const auto bytes = some_bytes(static_cast<std::size_t>(2 * ops_test::ReservedDevice::page_bytes));
   const std::int64_t page = ops_test::ReservedDevice::page_bytes;
   device->attach(0, std::vector{PageId{2}, PageId{0}}, DeviceStream::disk);

@@ -12,6 +12,7 @@
 #include "scratch_folder.h"
 #include "session/run_control.h"
 #include "session/session.h"
+#include "store/spill_file.h"
 
 namespace spillway {
 namespace {
@@ -199,7 +200,8 @@ TEST_P(OnCuda, TheSameBitsWhereverUpdatesRun) {
 
 TEST_P(OnCuda, TheSameBitsWhereTheDiskIsReachedDirectly) {
   if (const std::string why = reason(); !why.empty()) GTEST_SKIP() << why;
-  if (const std::string why = open_cuda_device()->why_not_direct(); !why.empty()) GTEST_SKIP() << why;
+  const SpillFile file = SpillFile::make_unnamed(scratch_ / "", std::int64_t{1} << 20);
+  if (const std::string why = open_cuda_device()->why_not_direct(file.descriptor()); !why.empty()) GTEST_SKIP() << why;
   options_.model = (scratch_ / GetParam()).string();
   options_.device = "cuda";
   options_.device_memory_bytes = std::int64_t{2} << 30;
