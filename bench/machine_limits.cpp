@@ -183,7 +183,8 @@ double disk_mixed_bandwidth(const std::filesystem::path& dir, std::int64_t file_
   ::unlink(path.c_str());
   constexpr std::int64_t block = 4 * mib;
   const std::int64_t blocks = file_bytes / block;
-  const ProbeBuffer memory(16 * block);  // in huge pages, as a run's
+  const ProbeBuffer memory(256 * mib);  // in huge pages and more than a cache has, as a run's
+  Rotation buffers(memory);
   const std::unique_ptr<IoEngine> engine = make_io_engine({});
   const int file = engine->add_file(descriptor);
   std::vector<IoCompletion> done;
@@ -196,8 +197,7 @@ double disk_mixed_bandwidth(const std::filesystem::path& dir, std::int64_t file_
     while (finished < blocks) {
       for (; !idle.empty() && next < blocks; idle.pop_back(), ++next) {
         const auto kind = mixed && next % 2 == 0 ? IoRequest::Kind::read : IoRequest::Kind::write;
-        engine->submit({kind, file, next * block, memory.data() + idle.back() * block, block,
-                        static_cast<std::uint64_t>(idle.back())});
+        engine->submit({kind, file, next * block, buffers.take(block), block, static_cast<std::uint64_t>(idle.back())});
       }
       done.clear();
       engine->wait(done);
