@@ -5,10 +5,15 @@
 // The runs are all loaded at once, which has to fit in the machine's memory, and take turns of `steps` steps, after
 // `warm_up` steps each that do not count. The first step of a turn does not count either, unless it is the only one
 // (paced_run.h says what that hides, which is little where a step is long).
+// What the disk carries is measured before and after each turn; the bound of a turn is by the mean of both, and turns
+// between which it changes by more than a tenth do not count for the share of the bound.
 // A setting is a share of the memory in which nothing moves, and options of `spillway train` where they are not the
 // defaults: 0.25, 0.25+max_grad_norm=1e9+clip_mode=speculative, 0.25+recompute=none+overlap_steps=false. All are
 // compared with training in memory without clipping.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -28,6 +33,8 @@
 namespace spillway::bench {
 namespace {
 
+constexpr double most_drift = 0.1;
+
 struct Tried {
   std::string text;
   double share = 1;  // of the memory in which nothing moves
@@ -35,7 +42,7 @@ struct Tried {
   PacedRun run;
   std::vector<double> rates;   // tokens/s
   std::vector<double> ratios;  // to the same round in memory
-  std::vector<double> shares;  // of what compute, as in memory, or the disk allows
+  std::vector<double> shares;  // of what compute, as in memory, or the disk allows; of turns with a steady disk
   std::vector<double> disk_uses;
 };
 
@@ -78,13 +85,11 @@ struct Limits {
   double matrix = 0;
   double product = 0;
   double memory = 0;
-  double disk = 0;
 };
 
-Limits limits_of(const std::filesystem::path& dir) {
+Limits limits() {
   const int threads = static_cast<int>(std::thread::hardware_concurrency());
-  return {matrix_rate_bf16(threads), product_rate_bf16(threads), memory_bandwidth(threads),
-          disk_mixed_bandwidth(dir, gib)};
+  return {matrix_rate_bf16(threads), product_rate_bf16(threads), memory_bandwidth(threads)};
 }
 
 // The times of these steps do not count.
@@ -96,18 +101,26 @@ void warm_up_all(std::vector<Tried>& all, std::int64_t steps) {
   }
 }
 
-void take_turn(Tried& tried, const Tried& in_memory, std::int64_t steps, const Limits& limits, double tokens) {
+void take_turn(Tried& tried, const Tried& in_memory, std::int64_t steps, double tokens) {
   const std::vector<PacedStep> made = tried.run.turn(steps);
   std::vector<double> rates;
   for (std::size_t s = made.size() > 1 ? 1 : 0; s < made.size(); ++s) rates.push_back(made[s].tokens_per_second);
   tried.rates.push_back(median(rates));
-  const double rate = tried.rates.back(), wide = in_memory.rates.back();
-  const double disk_bytes = made.back().disk_bytes;
-  tried.ratios.push_back(rate / wide);
-  tried.shares.push_back(std::max(tokens / wide, disk_bytes / limits.disk) * rate / tokens);
-  tried.disk_uses.push_back(disk_bytes * rate / tokens);
-  std::printf("  %-50s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B a step, %.3g B/s\n",
-              tried.text.c_str(), rate, tried.ratios.back(), tried.shares.back(), disk_bytes, tried.disk_uses.back());
+  tried.ratios.push_back(tried.rates.back() / in_memory.rates.back());
+  tried.disk_uses.push_back(made.back().disk_bytes * tried.rates.back() / tokens);
+  std::printf("  %-50s %10.1f tokens/s, ratio %.3f, disk %.3g B a step, %.3g B/s\n", tried.text.c_str(),
+              tried.rates.back(), tried.ratios.back(), made.back().disk_bytes, tried.disk_uses.back());
+}
+
+// Of the turn just taken, with what the disk carried before and after it.
+void weigh_turn(Tried& tried, double disk_before, double disk_after) {
+  const double disk = (disk_before + disk_after) / 2;
+  const double bound_by_disk = tried.disk_uses.back() / disk;
+  const double share = std::max(tried.ratios.back(), bound_by_disk);
+  const bool steady = std::fabs(disk_after / disk_before - 1) <= most_drift;
+  if (steady) tried.shares.push_back(share);
+  std::printf("  %-50s of its bound %.3f, by a disk of %.3g and %.3g B/s%s\n", "", share, disk_before, disk_after,
+              steady ? "" : ": does not count");
   std::fflush(stdout);
 }
 
@@ -130,18 +143,26 @@ int bench(const Settings& settings) {
   warm_up_all(all, warm_up);
   std::vector<double> matrix_rates;
   for (std::int64_t round = 0; round < rounds; ++round) {
-    const Limits limits = limits_of(dir);
-    std::printf("round %ld: matrix %.3g, product %.3g FLOP/s; memory %.3g, disk %.3g B/s\n", static_cast<long>(round),
-                limits.matrix, limits.product, limits.memory, limits.disk);
-    matrix_rates.push_back(limits.matrix);
-    for (Tried& tried : all) take_turn(tried, all.front(), steps, limits, tokens);
+    const auto [matrix, product, memory] = limits();
+    std::printf("round %ld: matrix %.3g, product %.3g FLOP/s; memory %.3g B/s\n", static_cast<long>(round), matrix,
+                product, memory);
+    matrix_rates.push_back(matrix);
+    take_turn(all.front(), all.front(), steps, tokens);
+    double disk = disk_mixed_bandwidth(dir, gib);
+    for (Tried& tried : std::span(all).subspan(1)) {
+      take_turn(tried, all.front(), steps, tokens);
+      const double disk_after = disk_mixed_bandwidth(dir, gib);
+      weigh_turn(tried, disk, disk_after);
+      disk = disk_after;
+    }
   }
   const double wide = median(all.front().rates);
   std::printf("medians: in memory %.1f tokens/s, %.0f%% of the matrix rate by 6 x parameters\n", wide,
               100 * wide * 6.0 * static_cast<double>(plan.parameters) / median(matrix_rates));
   for (const Tried& tried : std::span(all).subspan(1)) {
-    std::printf("  %-50s %10.1f tokens/s, ratio %.3f, of its bound %.3f, disk %.3g B/s, budget %s\n",
-                tried.text.c_str(), median(tried.rates), median(tried.ratios), median(tried.shares),
+    const std::string share = tried.shares.empty() ? "unknown" : fmt::format("{:.3f}", median(tried.shares));
+    std::printf("  %-50s %10.1f tokens/s, ratio %.3f, of its bound %s (%zu turns), disk %.3g B/s, budget %s\n",
+                tried.text.c_str(), median(tried.rates), median(tried.ratios), share.c_str(), tried.shares.size(),
                 median(tried.disk_uses), format_bytes(tried.memory_bytes).c_str());
   }
   return 0;

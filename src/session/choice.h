@@ -3,6 +3,7 @@
 // measured here.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -32,8 +33,9 @@ std::string describe(const WorkChoice& choice);  // "by layer, block recomputed 
 struct WorkScore {
   bool fits = false;
   double seconds = 0;
-  double stalled_seconds = 0;   // computing waits for disk or link
-  std::int64_t link_bytes = 0;  // between host and device, both ways
+  double slow_disk_seconds = 0;  // where the disk has what `disk_margin` leaves of its rate; 0: not looked at
+  double stalled_seconds = 0;    // computing waits for disk or link
+  std::int64_t link_bytes = 0;   // between host and device, both ways
   std::int64_t read_bytes = 0;
   std::int64_t state_write_bytes = 0;
   std::int64_t local_write_bytes = 0;  // activations and gradients
@@ -41,6 +43,8 @@ struct WorkScore {
   std::int64_t ops = 0;                // of all Programs that were planned for it
 
   std::int64_t write_bytes() const { return state_write_bytes + local_write_bytes; }
+  // What choices are compared by: the disk is as often slow as not.
+  double mean_seconds() const { return (seconds + std::max(seconds, slow_disk_seconds)) / 2; }
   double writes_per_step() const;                         // bytes, with a step's share of commits
   double writes_per_day() const;                          // bytes, of a run that never pauses, commits included
   bool writes_at_most(std::int64_t bytes_per_day) const;  // 0: any

@@ -57,7 +57,8 @@ double TrainingSetup::estimated_device_updates() const {
 // As choose_work: what is above max_disk_writes_per_day comes after all under it, by what it writes a step.
 double TrainingSetup::cost_of(const WorkScore& of) const {
   if (!of.fits) return std::numeric_limits<double>::infinity();
-  return of.writes_at_most(options.max_disk_writes_per_day) ? of.seconds : more_than_any_step + of.writes_per_step();
+  return of.writes_at_most(options.max_disk_writes_per_day) ? of.mean_seconds()
+                                                            : more_than_any_step + of.writes_per_step();
 }
 
 // The steps were chosen for the split that was estimated. What they wait for is another thing with another split, so

@@ -52,7 +52,8 @@ class Search {
   bool is_good_enough(const WorkScore& score) const {
     if (!score.fits) return true;
     if (score.read_bytes + score.write_bytes() + score.link_bytes == 0) return true;
-    return is_allowed(score) && score.stalled_seconds < negligible_stall * score.seconds;
+    const double stalled = score.stalled_seconds + score.mean_seconds() - score.seconds;
+    return is_allowed(score) && stalled < negligible_stall * score.seconds;
   }
 
   bool is_allowed(const WorkScore& score) const { return score.writes_at_most(limits_.max_disk_writes_per_day); }
@@ -62,7 +63,7 @@ class Search {
     const bool allowed = is_allowed(a);
     if (allowed != is_allowed(b)) return allowed;
     if (!allowed) return a.writes_per_step() < b.writes_per_step();
-    return a.seconds < b.seconds * (1 - least_gain);
+    return a.mean_seconds() < b.mean_seconds() * (1 - least_gain);
   }
 
   // In the order of what they cost for the bytes they save. The time of a step is convex in the bytes moved, so once a

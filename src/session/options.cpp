@@ -193,6 +193,12 @@ std::vector<Option> options_of(TrainOptions& o) {
   rows.push_back({"deferred_layers", machine_group,
                   "layers whose update waits for their next forward, where steps do not clip; -1: by what is faster",
                   &o.deferred_layers, at_least(-1)});
+  rows.push_back({"disk_margin",
+                  machine_group,
+                  "share of the disk's rate that may be missing at times: what is fastest in the mean of with and "
+                  "without it is chosen. 0: it never is",
+                  &o.disk_margin,
+                  {.least = 0, .most = 0.9}});
   rows.push_back({"max_disk_writes_per_day", machine_group,
                   "write less to disk where that can be, recomputing instead, as 300GiB, commits included, exports "
                   "not; 0: as fast as can be",

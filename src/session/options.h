@@ -70,6 +70,7 @@ struct TrainOptions {
   std::string recompute = "auto";
   std::string order = "auto";
   std::int64_t deferred_layers = -1;  // whose update waits for their next forward, where steps do not clip; -1: chosen
+  double disk_margin = 0.25;          // share of the disk's rate that may be missing at times
   std::int64_t max_disk_writes_per_day = 0;  // bytes; 0: any
 
   // Hidden from the help: for experiments and hostile-world tests. None but tile_elements changes a number of the

@@ -37,12 +37,6 @@ std::vector<PhaseRow> phases_of(const Plan& plan, const Program& program, const 
   return rows;
 }
 
-void double_disk(StepRates& rates) {
-  rates.read_bytes_per_second *= 2;
-  rates.write_bytes_per_second *= 2;
-  rates.mixed_bytes_per_second *= 2;
-}
-
 bool uses_disk(const Plan& plan) { return plan.traffic.read_bytes + plan.traffic.write_bytes > 0; }
 
 // A step with other options on the same machine, and its tokens a second; 0 when it does not fit.
@@ -80,7 +74,7 @@ std::vector<Lever> levers_of_rates(const TrainingSetup& setup, const StepRates& 
       other.link.down_bytes_per_second *= 2;
     });
   }
-  if (uses_disk(plan)) with("a second disk", double_disk);
+  if (uses_disk(plan)) with("a second disk", [](StepRates& other) { other.scale_disk(2); });
   return levers;
 }
 

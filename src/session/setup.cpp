@@ -246,9 +246,14 @@ WorkScore TrainingSetup::score(std::int32_t step) const {
   score.state_write_bytes = writes.state_bytes;
   score.local_write_bytes = writes.local_bytes;
   const KnownMachine& machine = recalled();
-  const Timeline simulated = timeline(machine, step);
-  score.seconds = simulated.seconds;
-  score.stalled_seconds = simulated.stalled_seconds;
+  StepRates rates = step_rates(*planned.programs[static_cast<std::size_t>(step)], machine.rates, machine.disk);
+  const Timeline timeline = simulated(plan, rates);
+  score.seconds = timeline.seconds;
+  score.stalled_seconds = timeline.stalled_seconds;
+  if (options.disk_margin > 0 && score.read_bytes + score.write_bytes() > 0) {
+    rates.scale_disk(1 - options.disk_margin);
+    score.slow_disk_seconds = simulated(plan, rates).seconds;
+  }
   score.commit_bytes_per_second = commit_bytes_per_second(score.seconds, machine.disk, step);
   return score;
 }

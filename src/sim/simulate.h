@@ -37,6 +37,12 @@ struct StepRates {
   // By instruction of the plan, when not empty: what each move took from its turn on, as it was measured in a run. The
   // rates of disk and link above are then not used.
   std::vector<double> move_seconds;
+
+  void scale_disk(double factor) {
+    read_bytes_per_second *= factor;
+    write_bytes_per_second *= factor;
+    mixed_bytes_per_second *= factor;
+  }
 };
 
 struct Timeline {

@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "plan/plan.h"
 #include "same_bits.h"
+#include "session/setup.h"
+#include "sim/op_rates.h"
 
 namespace spillway {
 namespace {
@@ -80,6 +82,33 @@ TEST_F(Chosen, WhereEachStepCommitsNoPolicyIsFaster) {
     with_disk(4e8, 3e8, 3e8);
     expect_no_policy_is_faster();
   }
+}
+
+// In the mean of a step with the whole disk and one where disk_margin of it is missing.
+TEST_F(Chosen, WithADiskThatMayBeSlowWhatIsFastestInTheMeanIsTaken) {
+  constexpr double margin = 0.5;
+  const auto mean_seconds = [](const TrainingSetup& setup) {
+    const KnownMachine machine = recall_machine(setup.options.machine, setup.choices, setup.planned.layout.page_bytes);
+    StepRates rates = step_rates(*setup.planned.programs.front(), machine.rates, machine.disk);
+    const double whole = setup.simulated(setup.planned.plans.front(), rates).seconds;
+    rates.scale_disk(1 - margin);
+    return (whole + setup.simulated(setup.planned.plans.front(), rates).seconds) / 2;
+  };
+  options_.max_grad_norm = 0;
+  options_.memory_bytes = 60 * mib;
+  int other_choices = 0;
+  for (const double read : {1e8, 2e8, 4e8, 8e8, 16e8}) {
+    with_disk(read, read * 0.7, read * 0.8);
+    options_.disk_margin = margin;
+    const TrainingSetup with(options_);
+    options_.disk_margin = 0;
+    const TrainingSetup without(options_);
+    EXPECT_LE(mean_seconds(with), 1.01 * mean_seconds(without)) << "a disk of " << read << " bytes a second";
+    EXPECT_GE(with.work.score.slow_disk_seconds, with.work.score.seconds);
+    EXPECT_EQ(without.work.score.slow_disk_seconds, 0);
+    other_choices += with.work.choice == without.work.choice ? 0 : 1;
+  }
+  EXPECT_GT(other_choices, 0);
 }
 
 // A limit which what is chosen obeys changes nothing.

@@ -157,6 +157,33 @@ TEST_F(ChoiceTest, RecomputesMoreTheSlowerTheDisk) {
   EXPECT_EQ(last, RecomputeKind::block);
 }
 
+// A hundredth slower at the disk's best, a tenth faster at its worst.
+TEST_F(ChoiceTest, TakesWhatLosesLittleOnASlowDisk) {
+  const auto of_two = [](double slow_factor) {
+    return [slow_factor](const WorkChoice& choice) {
+      const bool moves_less = choice.recompute == Recompute{RecomputeKind::cheap, layers};
+      WorkScore score;
+      score.fits = true;
+      score.seconds = moves_less ? 1.01 : choice == WorkChoice{} ? 1 : 2;
+      score.slow_disk_seconds = slow_factor * (moves_less ? 1.1 : choice == WorkChoice{} ? 1.2 : 2);
+      score.stalled_seconds = 0.02;
+      score.read_bytes = 1;
+      return score;
+    };
+  };
+  EXPECT_EQ(choose_work(limits_, of_two(1)).choice.recompute.kind, RecomputeKind::cheap);
+  EXPECT_EQ(choose_work(limits_, of_two(0)).choice, WorkChoice{});
+}
+
+TEST_F(ChoiceTest, LooksForMoreWhereOnlyASlowDiskIsWaitedFor) {
+  WorkScore score = score_of({}, 1e11);
+  score.stalled_seconds = 0;
+  score.slow_disk_seconds = 1.1 * score.seconds;
+  EXPECT_GT(choose_work(limits_, [&](const WorkChoice&) { return score; }).tried.size(), 1U);
+  score.slow_disk_seconds = score.seconds;
+  EXPECT_EQ(choose_work(limits_, [&](const WorkChoice&) { return score; }).tried.size(), 1U);
+}
+
 // Nothing is on disk, but a step waits for the link to a device.
 TEST_F(ChoiceTest, RecomputesWhereALinkIsSlow) {
   limits_.order = WorkOrder::by_layer;
