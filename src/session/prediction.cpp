@@ -19,7 +19,7 @@ double tokens_per_second(const StepShape& shape, double seconds) {
 PhaseRow& row_of(Phase phase, std::vector<PhaseRow>& rows) {
   const std::string name(name_of(phase));
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const PhaseRow& known) { return known.phase == name; });
-  return row != rows.end() ? *row : rows.emplace_back(name);
+  return row != rows.end() ? *row : rows.emplace_back(PhaseRow{name});
 }
 
 // Compute and waiting by phase, in the order in which the phases begin. A step may end with a wait for the updates that
