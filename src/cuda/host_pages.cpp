@@ -1,6 +1,7 @@
 #include "cuda/host_pages.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>

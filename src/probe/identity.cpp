@@ -39,7 +39,7 @@ std::string describe_build() {
 
 // "254:0": of a partition, its whole disk, where the system says which that is.
 std::string disk_below(dev_t device, const std::filesystem::path& root) {
-  const std::string number = fmt::format("{}:{}", major(device), minor(device));
+  std::string number = fmt::format("{}:{}", major(device), minor(device));
   std::error_code error;
   const std::filesystem::path known = std::filesystem::canonical(root / "sys/dev/block" / number, error);
   if (error || !std::filesystem::exists(known / "partition", error)) return number;

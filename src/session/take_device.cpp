@@ -47,7 +47,7 @@ std::string why_not_direct(Accelerator& device, std::span<const std::filesystem:
     try {
       SpillFile file = SpillFile::make_unnamed(directory, mib);
       file.turn_direct();
-      if (const std::string why = device.why_not_direct(file.descriptor()); !why.empty()) return why;
+      if (std::string why = device.why_not_direct(file.descriptor()); !why.empty()) return why;
     } catch (const Error& error) {
       return error.what();
     }
