@@ -12,6 +12,7 @@
 #include "model/programs.h"
 #include "plan/plan.h"
 #include "session/options.h"
+#include "sim/kept_state.h"
 
 namespace spillway {
 
@@ -23,7 +24,8 @@ struct WorkChoice {
   Recompute recompute = {};
   Policy policy = Policy::automatic;
   std::int32_t deferred_layers = 0;  // whose update waits for their next forward, so that the disk has work then too
-  double pinned = 0;  // share of the pages beyond the smallest budget that is kept for state computing would wait for
+  double pinned = 0;  // share of the pages beyond the smallest budget that is kept for state of this kind:
+  Keep keep = Keep::awaited;
 
   bool operator==(const WorkChoice&) const = default;
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -11,6 +12,10 @@ namespace {
 constexpr double seconds_per_day = 86400;
 // Below this share of a step, waiting for disk or link is not worth another order or a recomputation.
 constexpr double negligible_stall = 0.01;
+// That are tried, of the pages beyond the smallest budget, for what is kept of each kind. Of what is long in use
+// little is not tried: what is awaited is worth more then.
+constexpr double shares_of_awaited[] = {0, 0.2, 0.35, 0.5, 0.65, 0.8};
+constexpr double shares_of_held[] = {0.5, 0.65, 0.8, 1};
 
 class Search {
  public:
@@ -21,7 +26,7 @@ class Search {
     if (limits_.before) {
       const std::optional<WorkScore> before = try_one(*limits_.before);
       if (before->fits && is_good_enough(*before)) return std::move(chosen_);
-      if (before->fits && !limits_.policy) best_kept(*limits_.before);
+      if (before->fits && !limits_.policy) best_kept(*limits_.before, limits_.before->keep);
     }
     const WorkChoice first{limits_.order.value_or(WorkOrder::by_layer), limits_.recompute.value_or(Recompute{}),
                            limits_.policy.value_or(Policy::automatic), limits_.deferred_layers.value_or(0)};
@@ -42,8 +47,11 @@ class Search {
     if (!limits_.policy) try_policies(chosen_.choice);
     WorkChoice plain = first;
     plain.order = chosen_.choice.order;
-    improve(chosen_.choice, 0.5);
-    improve(plain, 0.75);
+    const WorkChoice best = chosen_.choice;
+    improve(best, Keep::awaited, 0.5);  // each apart, since one leads to other recomputing than the other
+    improve(best, Keep::held, 0.65);
+    improve(plain, Keep::awaited, 0.75);
+    improve(plain, Keep::held, 0.85);
     if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
     return std::move(chosen_);
   }
@@ -103,16 +111,17 @@ class Search {
   void try_policy(WorkChoice choice, Policy policy) {
     choice.policy = policy;
     choice.pinned = 0;
+    choice.keep = {};
     try_one(choice);
   }
 
-  // What is kept, what waits for the next forward and what is recomputed: one of them at a time, until none is faster
-  // otherwise. They share memory and disk, so what is best of one depends on the others. Ends when this share of the
-  // work of choosing is used up, so that some is left for what is tried after it.
-  void improve(WorkChoice choice, double share) {
+  // How much is kept of this kind, what waits for the next forward and what is recomputed: one of them at a time, until
+  // none is faster otherwise. They share memory and disk, so what is best of one depends on the others. Ends when this
+  // share of the work of choosing is used up, so that some is left for what is tried after it.
+  void improve(WorkChoice choice, Keep keep, double share) {
     most_ops_ = static_cast<std::int64_t>(share * static_cast<double>(limits_.most_ops));
     for (WorkChoice before = choice;; before = choice) {
-      if (!limits_.policy) choice = best_kept(choice);
+      if (!limits_.policy) choice = best_kept(choice, keep);
       if (!limits_.deferred_layers) choice = climb(choice, deferrals_of(choice));
       if (choice == before && !limits_.recompute) choice = best_recomputed(choice);
       if (choice == before) break;
@@ -121,11 +130,12 @@ class Search {
   }
 
   // Of our own rule, also where another one's plan was better.
-  WorkChoice best_kept(const WorkChoice& choice) {
+  WorkChoice best_kept(const WorkChoice& choice, Keep keep) {
     WorkChoice best = choice;
     WorkChoice other = choice;
     other.policy = Policy::automatic;
-    for (const double share : {0.0, 0.2, 0.35, 0.5, 0.65, 0.8}) {
+    other.keep = keep;
+    for (const double share : keep == Keep::held ? std::span<const double>(shares_of_held) : shares_of_awaited) {
       other.pinned = share;
       take_better(best, other);
     }
@@ -240,7 +250,10 @@ std::string describe(const WorkChoice& choice) {
     text += fmt::format(", updates of {} layer{} before their next forward", choice.deferred_layers,
                         choice.deferred_layers == 1 ? "" : "s");
   }
-  if (choice.pinned > 0) text += fmt::format(", {:.0f}% kept for state that would be waited for", 100 * choice.pinned);
+  if (choice.pinned > 0) {
+    text += fmt::format(", {:.0f}% kept for state that {}", 100 * choice.pinned,
+                        choice.keep == Keep::held ? "is long in use" : "would be waited for");
+  }
   if (choice.policy != Policy::automatic) text += fmt::format(", policy {}", name_of(choice.policy));
   return text;
 }

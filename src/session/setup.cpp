@@ -5,7 +5,6 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "session/known_machine.h"
-#include "sim/awaited.h"
 #include "sim/op_rates.h"
 #include "sim/simulate.h"
 
@@ -99,6 +98,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   plan_commits();
   work.score = score();
   recalled_.reset();
+  weighed_.reset();
   planned.min_memory_bytes = needs_.min_memory_bytes;
   planned.in_memory_bytes = needs_.in_memory_bytes;
   planned.min_device_bytes = needs_.min_device_bytes;
@@ -152,25 +152,24 @@ bool TrainingSetup::plan_work(const WorkChoice& choice, const std::vector<Update
   shape.order = choice.order;
   shape.recompute = choice.recompute;
   choices.policy = choice.policy;
-  choices.pinned.clear();
   deferred_layers_ = choice.deferred_layers;
-  const bool planned_so = plan_ways(ways);
-  if (choice.pinned == 0 || !planned_so) return planned_so;
-  choices.pinned = pieces_to_pin(choice.pinned);
+  WorkChoice unpinned = choice;
+  unpinned.pinned = 0;
+  unpinned.keep = {};
+  if (choice.pinned == 0 || !is_weighed(unpinned, ways)) {
+    choices.pinned.clear();
+    const bool planned_so = plan_ways(ways);
+    if (choice.pinned == 0 || !planned_so) return planned_so;
+    const WeighedState state(planned.plans.front(), planned.layout, timeline(recalled()));
+    weighed_ = {unpinned, ways, choices.device_updates, state};
+  }
+  choices.pinned = weighed_->state.pieces_to_keep(choice.keep, choice.pinned);
   return plan_ways(ways);
 }
 
-std::vector<PieceId> TrainingSetup::pieces_to_pin(double share) const {
-  const Layout& layout = planned.layout;
-  const Plan& plan = planned.plans.front();
-  const std::int64_t spare = plan.compute_pages() - smallest_pages(layout);
-  const std::vector<bool> bundles =
-      most_awaited(plan, layout, timeline(recalled()), static_cast<std::int64_t>(share * static_cast<double>(spare)));
-  std::vector<PieceId> pieces;
-  for (std::size_t p = 0; p < layout.piece_places.size(); ++p) {
-    if (bundles[index_of(layout.piece_places[p].bundle)]) pieces.push_back(static_cast<PieceId>(p));
-  }
-  return pieces;
+bool TrainingSetup::is_weighed(const WorkChoice& unpinned, const std::vector<UpdateWay>& ways) const {
+  return weighed_ && weighed_->unpinned == unpinned && weighed_->ways == ways &&
+         weighed_->device_updates == choices.device_updates;
 }
 
 bool TrainingSetup::guessed_the_disk() const {

@@ -19,6 +19,7 @@
 #include "session/planned_programs.h"
 #include "session/run_choices.h"
 #include "session/step_programs.h"
+#include "sim/kept_state.h"
 #include "sim/simulate.h"
 
 namespace spillway {
@@ -69,7 +70,7 @@ class TrainingSetup {
   WorkScore score_of(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   bool plan_work(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
-  std::vector<PieceId> pieces_to_pin(double share) const;
+  bool is_weighed(const WorkChoice& unpinned, const std::vector<UpdateWay>& ways) const;
   const KnownMachine& recalled() const;
   Timeline timeline(const KnownMachine& machine, std::int32_t step = 0) const;
   WorkScore score(std::int32_t step = 0) const;
@@ -99,6 +100,14 @@ class TrainingSetup {
   std::vector<UpdateWay> ways_;                   // that are planned
   std::int32_t deferred_layers_ = 0;              // 0: a deferred step defers all
   std::int64_t planned_ops_ = 0;                  // of all Programs planned while the steps are chosen
+  // By the plan of this work that keeps no state in memory; others that differ in what they keep follow in turn.
+  struct Weighed {
+    WorkChoice unpinned;
+    std::vector<UpdateWay> ways;
+    double device_updates = 0;
+    WeighedState state;
+  };
+  std::optional<Weighed> weighed_;
   // What needs least, and what moves nothing and recomputes nothing: of the first that is planned.
   struct Needs {
     std::int64_t min_memory_bytes = 0;

@@ -107,6 +107,24 @@ TEST_F(ChoiceTest, WhatIsBestOfOneThingDependsOnTheOthers) {
   EXPECT_EQ(chosen.choice.pinned, 0.35);
 }
 
+// Each kind of what is kept goes with other recomputing: neither hides the other.
+TEST_F(ChoiceTest, TriesBothKindsOfWhatIsKept) {
+  for (const Keep faster : all_keeps) {
+    const auto seconds = [faster](const WorkChoice& choice) {
+      WorkScore score = score_of({}, 1e9);
+      const bool recomputes = choice.recompute.kind != RecomputeKind::none;
+      score.seconds = 2;
+      if (choice.pinned == 0.5 && choice.keep != faster) score.seconds = recomputes ? 1.9 : 1.8;
+      if (choice.pinned == 0.8 && choice.keep == faster) score.seconds = recomputes ? 1.6 : 1.9;
+      return score;
+    };
+    const WorkChosen chosen = choose_work(limits_, seconds);
+    EXPECT_EQ(chosen.choice.keep, faster);
+    EXPECT_EQ(chosen.choice.pinned, 0.8);
+    EXPECT_NE(chosen.choice.recompute.kind, RecomputeKind::none);
+  }
+}
+
 TEST_F(ChoiceTest, DefersMoreUpdatesWhereFewGainNothing) {
   const auto three_or_more = [](const WorkChoice& choice) {
     WorkScore score = score_of({}, 1e9);

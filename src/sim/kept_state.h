@@ -1,0 +1,44 @@
+// Which state is worth keeping in memory, as a simulated step has it. Evicting what is needed farthest in the future
+// moves the fewest bytes, but bytes that are waited for cost more than those that come by in time: where a step needs
+// much state at once, as in the update of a large embedding, it pays to keep that and to move more of what is needed
+// evenly. Where all of a step waits for the disk, it pays to keep what is in memory for most of the step anyway, as the
+// weights of first layers are, from the begin of forward to the end of backward: each page that always holds the same
+// saves a move in and a move out, and one that would seldom be free otherwise costs the others least.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+#include "sim/simulate.h"
+
+namespace spillway {
+
+enum class Keep : std::uint8_t {
+  awaited,  // whose reads computing waited for longest, a page; what it never waited for is left out
+  held,     // first what is in use over half of the step or more, then by the same
+};
+inline constexpr std::array all_keeps = {Keep::awaited, Keep::held};
+constexpr std::size_t index_of(Keep keep) { return static_cast<std::size_t>(keep); }
+
+// Bundles of state, those that are worth most first, in this timeline of the plan.
+std::vector<BundleId> worth_keeping(Keep keep, const Plan& plan, const Layout& layout, const Timeline& timeline);
+
+// State as a plan that keeps none has it: weighed once for all shares of the pages that are tried in turn.
+class WeighedState {
+ public:
+  WeighedState(const Plan& plan, const Layout& layout, const Timeline& timeline);
+  // As much as fits in this share of the pages beyond the smallest budget, whole bundles, what is worth most first.
+  std::vector<PieceId> pieces_to_keep(Keep keep, double share) const;
+
+ private:
+  struct Together {  // pieces of one bundle
+    std::int64_t pages = 0;
+    std::vector<PieceId> pieces;
+  };
+  std::int64_t spare_pages_ = 0;
+  std::array<std::vector<Together>, all_keeps.size()> by_worth_;
+};
+
+}  // namespace spillway

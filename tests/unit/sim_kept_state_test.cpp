@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "random_program.h"
+#include "sim/kept_state.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::uint64_t first_seed = 7300;
+constexpr std::uint64_t seeds = 30;
+
+StepRates rates_for(const Program& program, double bytes_per_second) {
+  StepRates rates;
+  rates.op_seconds.assign(program.ops.size(), 1.0);
+  rates.read_bytes_per_second = rates.write_bytes_per_second = rates.mixed_bytes_per_second = bytes_per_second;
+  return rates;
+}
+
+// A step of random ops at a budget that makes state move.
+struct Step {
+  explicit Step(std::uint64_t seed, std::int64_t more_pages = 0)
+      : programs(seed),
+        layout(programs.layout()),
+        plan(make_plan(layout, 0, smallest_pages(layout) + more_pages, {})) {}
+  Timeline timeline(double bytes_per_second) const {
+    return simulate_steady(plan, layout, rates_for(programs.step(), bytes_per_second));
+  }
+  // Segments from the first that uses the bundle to the last, of all in the step.
+  double share_in_use(BundleId bundle) const {
+    const auto& uses = layout.programs.front().uses;
+    const auto touches = [bundle](const std::vector<Use>& of) {
+      return std::any_of(of.begin(), of.end(), [bundle](const Use& use) { return use.bundle == bundle; });
+    };
+    const auto first = std::find_if(uses.begin(), uses.end(), touches);
+    if (first == uses.end()) return 0;
+    const auto last = std::find_if(uses.rbegin(), uses.rend(), touches).base();
+    return static_cast<double>(last - first) / static_cast<double>(uses.size());
+  }
+
+  RandomPrograms programs;
+  Layout layout;
+  Plan plan;
+};
+
+TEST(SimKeptState, AwaitedIsStateThatWasWaitedFor) {
+  std::size_t awaited = 0;
+  for (std::uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const Step step(seed);
+    for (const BundleId bundle : worth_keeping(Keep::awaited, step.plan, step.layout, step.timeline(1000))) {
+      EXPECT_TRUE(step.layout.bundles[index_of(bundle)].state);
+      ++awaited;
+    }
+    const Timeline fast = step.timeline(std::numeric_limits<double>::infinity());
+    EXPECT_TRUE(worth_keeping(Keep::awaited, step.plan, step.layout, fast).empty());
+  }
+  EXPECT_GT(awaited, 0U);
+}
+
+// Where nothing is waited for, the time of a step is that of its ops, here a second each.
+TEST(SimKeptState, HeldIsAllStateAndFirstWhatIsInUseForLong) {
+  std::size_t in_front = 0;
+  for (std::uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const Step step(seed);
+    const Timeline fast = step.timeline(std::numeric_limits<double>::infinity());
+    const std::vector<BundleId> order = worth_keeping(Keep::held, step.plan, step.layout, fast);
+    EXPECT_EQ(std::set<BundleId>(order.begin(), order.end()).size(), order.size());
+    EXPECT_EQ(std::ssize(order), step.layout.state_bundles);
+    std::vector<double> shares;
+    for (const BundleId bundle : order) shares.push_back(step.share_in_use(bundle));
+    // A segment may be of several ops, so what lies near the middle is left open.
+    const auto is_long = [](double share) { return share > 0.7; };
+    const auto is_short = [](double share) { return share < 0.3; };
+    const auto last_long = std::find_if(shares.rbegin(), shares.rend(), is_long).base();
+    const auto first_short = std::find_if(shares.begin(), shares.end(), is_short);
+    EXPECT_LE(last_long - shares.begin(), first_short - shares.begin());
+    in_front += first_short != shares.end() ? static_cast<std::size_t>(last_long - shares.begin()) : 0;
+  }
+  EXPECT_GT(in_front, 0U);
+}
+
+TEST(SimKeptState, KeepsWholeBundlesThatFit) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    constexpr std::int64_t spare = 6;
+    const Step step(seed, spare);
+    const WeighedState weighed(step.plan, step.layout, step.timeline(1000));
+    std::size_t kept_before = 0;
+    for (const double share : {0.0, 0.5, 1.0}) {
+      const std::vector<PieceId> kept = weighed.pieces_to_keep(Keep::held, share);
+      std::set<BundleId> bundles;
+      for (const PieceId piece : kept) bundles.insert(step.layout.piece_places[index_of(piece)].bundle);
+      std::int64_t pages = 0;
+      for (const BundleId bundle : bundles) pages += step.layout.pages_of(bundle);
+      EXPECT_LE(static_cast<double>(pages), share * spare);
+      std::size_t pieces = 0;
+      for (const Place& place : step.layout.piece_places) pieces += bundles.contains(place.bundle) ? 1 : 0;
+      EXPECT_EQ(pieces, kept.size());
+      EXPECT_GE(kept.size(), share == 0 ? 0 : std::min<std::size_t>(kept_before, 1));
+      kept_before = kept.size();
+    }
+    EXPECT_FALSE(weighed.pieces_to_keep(Keep::held, 1000).empty());
+  }
+}
+
+}  // namespace
+}  // namespace spillway
