@@ -15,7 +15,9 @@ constexpr double negligible_stall = 0.01;
 // That are tried, of the pages beyond the smallest budget, for what is kept of each kind. Of what is long in use
 // little is not tried: what is awaited is worth more then.
 constexpr double shares_of_awaited[] = {0, 0.2, 0.35, 0.5, 0.65, 0.8};
-constexpr double shares_of_held[] = {0.5, 0.65, 0.8, 1};
+constexpr double shares_of_held[] = {0, 0.5, 0.65, 0.8, 1};
+// Of the work of choosing; the rest is kept for ways of clipping.
+constexpr double share_for_steps = 0.85;
 
 class Search {
  public:
@@ -48,10 +50,10 @@ class Search {
     WorkChoice plain = first;
     plain.order = chosen_.choice.order;
     const WorkChoice best = chosen_.choice;
-    improve(best, Keep::awaited, 0.5);  // each apart, since one leads to other recomputing than the other
-    improve(best, Keep::held, 0.65);
-    improve(plain, Keep::awaited, 0.75);
-    improve(plain, Keep::held, 0.85);
+    improve(best, Keep::awaited, 0.4);  // each apart, since one leads to other recomputing than the other
+    improve(best, Keep::held, 0.4);
+    improve(plain, Keep::awaited, 0.5);
+    improve(plain, Keep::held, 1);
     if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
     return std::move(chosen_);
   }
@@ -119,7 +121,8 @@ class Search {
   // none is faster otherwise. They share memory and disk, so what is best of one depends on the others. Ends when this
   // share of the work of choosing is used up, so that some is left for what is tried after it.
   void improve(WorkChoice choice, Keep keep, double share) {
-    most_ops_ = static_cast<std::int64_t>(share * static_cast<double>(limits_.most_ops));
+    const double left = share_for_steps * static_cast<double>(limits_.most_ops) - static_cast<double>(planned_ops_);
+    most_ops_ = planned_ops_ + static_cast<std::int64_t>(share * left);
     for (WorkChoice before = choice;; before = choice) {
       if (!limits_.policy) choice = best_kept(choice, keep);
       if (!limits_.deferred_layers) choice = climb(choice, deferrals_of(choice));
@@ -134,9 +137,9 @@ class Search {
     WorkChoice best = choice;
     WorkChoice other = choice;
     other.policy = Policy::automatic;
-    other.keep = keep;
     for (const double share : keep == Keep::held ? std::span<const double>(shares_of_held) : shares_of_awaited) {
       other.pinned = share;
+      other.keep = share > 0 ? keep : Keep{};
       take_better(best, other);
     }
     return best;

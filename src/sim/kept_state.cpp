@@ -24,16 +24,15 @@ std::vector<double> awaited_seconds(const Plan& plan, const Layout& layout, cons
   return waited;
 }
 
-// By bundle, from its first use in the step to the end of its last.
+// By bundle, from its first use by the compute lane to the end of its last; 0 where it has none.
 std::vector<double> held_seconds(const Plan& plan, const Layout& layout, const Timeline& timeline) {
   std::vector<double> first(layout.bundles.size(), std::numeric_limits<double>::infinity());
   std::vector<double> last(layout.bundles.size(), 0);
-  for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
-    if (plan.instrs[i].kind != Instr::Kind::run) continue;
-    for (const StayId stay : plan.instrs[i].stays) {
+  for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::compute)]) {
+    for (const StayId stay : plan.instrs[index_of(id)].stays) {
       const std::size_t b = index_of(plan.stays[index_of(stay)].bundle);
-      first[b] = std::min(first[b], timeline.starts[i]);
-      last[b] = std::max(last[b], timeline.ends[i]);
+      first[b] = std::min(first[b], timeline.starts[index_of(id)]);
+      last[b] = std::max(last[b], timeline.ends[index_of(id)]);
     }
   }
   for (std::size_t b = 0; b < last.size(); ++b) last[b] = std::max(0.0, last[b] - first[b]);
@@ -46,17 +45,20 @@ std::vector<BundleId> worth_keeping(Keep keep, const Plan& plan, const Layout& l
   const std::vector<double> waited = awaited_seconds(plan, layout, timeline);
   const std::vector<double> held = held_seconds(plan, layout, timeline);
   struct Worth {
-    bool held = false;
+    bool long_held = false;
     double awaited = 0;  // seconds a page
+    double held = 0;     // seconds
     BundleId bundle = BundleId::none;
     auto operator<=>(const Worth&) const = default;
   };
   std::vector<Worth> order;
   for (std::size_t b = 0; b < static_cast<std::size_t>(layout.state_bundles); ++b) {
-    if (keep == Keep::awaited && waited[b] == 0) continue;
     const auto bundle = static_cast<BundleId>(b);
-    const bool for_long = keep == Keep::held && held[b] >= timeline.seconds / 2;
-    order.push_back({for_long, waited[b] / static_cast<double>(layout.pages_of(bundle)), bundle});
+    const double awaited = waited[b] / static_cast<double>(layout.pages_of(bundle));
+    if (keep == Keep::awaited && awaited > 0) order.push_back({false, awaited, 0, bundle});
+    if (keep == Keep::held && held[b] > 0 && layout.bundles[b].committed) {
+      order.push_back({held[b] >= timeline.seconds / 2, awaited, held[b], bundle});
+    }
   }
   std::sort(order.rbegin(), order.rend());
   std::vector<BundleId> bundles;

@@ -1,9 +1,8 @@
 // Which state is worth keeping in memory, as a simulated step has it. Evicting what is needed farthest in the future
 // moves the fewest bytes, but bytes that are waited for cost more than those that come by in time: where a step needs
 // much state at once, as in the update of a large embedding, it pays to keep that and to move more of what is needed
-// evenly. Where all of a step waits for the disk, it pays to keep what is in memory for most of the step anyway, as the
-// weights of first layers are, from the begin of forward to the end of backward: each page that always holds the same
-// saves a move in and a move out, and one that would seldom be free otherwise costs the others least.
+// evenly. Where all of a step waits for the disk, it pays to keep what has its first use and its last far apart, as the
+// weights of first layers have: in between it lies in memory, where its pages help nothing else, or is read twice.
 #pragma once
 
 #include <array>

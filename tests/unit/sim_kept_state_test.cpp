@@ -23,8 +23,8 @@ StepRates rates_for(const Program& program, double bytes_per_second) {
 
 // A step of random ops at a budget that makes state move.
 struct Step {
-  explicit Step(std::uint64_t seed, std::int64_t more_pages = 0)
-      : programs(seed),
+  explicit Step(std::uint64_t seed, std::int64_t more_pages = 0, bool keeps = false)
+      : programs(seed, false, keeps),
         layout(programs.layout()),
         plan(make_plan(layout, 0, smallest_pages(layout) + more_pages, {})) {}
   Timeline timeline(double bytes_per_second) const {
@@ -62,16 +62,28 @@ TEST(SimKeptState, AwaitedIsStateThatWasWaitedFor) {
   EXPECT_GT(awaited, 0U);
 }
 
-// Where nothing is waited for, the time of a step is that of its ops, here a second each.
-TEST(SimKeptState, HeldIsAllStateAndFirstWhatIsInUseForLong) {
+// Where nothing is waited for, the time of a step is that of its ops, here a second each. State that no commit holds
+// lives from one step to the next: its first use ends its life, and its last begins the next one.
+TEST(SimKeptState, HeldIsCommittedStateAndFirstWhatIsInUseForLong) {
   std::size_t in_front = 0;
+  std::int64_t left_out = 0;
   for (std::uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    const Step step(seed);
+    const Step step(seed, 0, true);
     const Timeline fast = step.timeline(std::numeric_limits<double>::infinity());
     const std::vector<BundleId> order = worth_keeping(Keep::held, step.plan, step.layout, fast);
-    EXPECT_EQ(std::set<BundleId>(order.begin(), order.end()).size(), order.size());
-    EXPECT_EQ(std::ssize(order), step.layout.state_bundles);
+    std::set<BundleId> expected;
+    for (std::int32_t b = 0; b < step.layout.state_bundles; ++b) {
+      const auto bundle = static_cast<BundleId>(b);
+      if (step.share_in_use(bundle) == 0) continue;
+      if (step.layout.bundles[index_of(bundle)].committed) {
+        expected.insert(bundle);
+      } else {
+        ++left_out;
+      }
+    }
+    EXPECT_EQ(std::set<BundleId>(order.begin(), order.end()), expected);
+    EXPECT_EQ(expected.size(), order.size());
     std::vector<double> shares;
     for (const BundleId bundle : order) shares.push_back(step.share_in_use(bundle));
     // A segment may be of several ops, so what lies near the middle is left open.
@@ -83,29 +95,34 @@ TEST(SimKeptState, HeldIsAllStateAndFirstWhatIsInUseForLong) {
     in_front += first_short != shares.end() ? static_cast<std::size_t>(last_long - shares.begin()) : 0;
   }
   EXPECT_GT(in_front, 0U);
+  EXPECT_GT(left_out, 0);
 }
 
-TEST(SimKeptState, KeepsWholeBundlesThatFit) {
+TEST(SimKeptState, KeepsWholeBundlesThatFitTheMostWorthFirst) {
+  constexpr std::int64_t spare = 6;
   for (std::uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    constexpr std::int64_t spare = 6;
     const Step step(seed, spare);
-    const WeighedState weighed(step.plan, step.layout, step.timeline(1000));
-    std::size_t kept_before = 0;
-    for (const double share : {0.0, 0.5, 1.0}) {
-      const std::vector<PieceId> kept = weighed.pieces_to_keep(Keep::held, share);
-      std::set<BundleId> bundles;
-      for (const PieceId piece : kept) bundles.insert(step.layout.piece_places[index_of(piece)].bundle);
-      std::int64_t pages = 0;
-      for (const BundleId bundle : bundles) pages += step.layout.pages_of(bundle);
-      EXPECT_LE(static_cast<double>(pages), share * spare);
-      std::size_t pieces = 0;
-      for (const Place& place : step.layout.piece_places) pieces += bundles.contains(place.bundle) ? 1 : 0;
-      EXPECT_EQ(pieces, kept.size());
-      EXPECT_GE(kept.size(), share == 0 ? 0 : std::min<std::size_t>(kept_before, 1));
-      kept_before = kept.size();
+    const Timeline slow = step.timeline(1000);
+    const WeighedState weighed(step.plan, step.layout, slow);
+    for (const Keep keep : all_keeps) {
+      for (const std::int64_t pages : {0, 3, 6, 600}) {
+        std::set<BundleId> expected;
+        std::int64_t left = pages;
+        for (const BundleId bundle : worth_keeping(keep, step.plan, step.layout, slow)) {
+          if (step.layout.pages_of(bundle) > left) continue;
+          left -= step.layout.pages_of(bundle);
+          expected.insert(bundle);
+        }
+        std::set<PieceId> pieces;
+        for (std::size_t p = 0; p < step.layout.piece_places.size(); ++p) {
+          if (expected.contains(step.layout.piece_places[p].bundle)) pieces.insert(static_cast<PieceId>(p));
+        }
+        const auto kept = weighed.pieces_to_keep(keep, static_cast<double>(pages) / static_cast<double>(spare));
+        EXPECT_EQ(std::set<PieceId>(kept.begin(), kept.end()), pieces);
+        EXPECT_EQ(kept.size(), pieces.size());
+      }
     }
-    EXPECT_FALSE(weighed.pieces_to_keep(Keep::held, 1000).empty());
   }
 }
 
