@@ -12,8 +12,7 @@ namespace {
 constexpr double seconds_per_day = 86400;
 // Below this share of a step, waiting for disk or link is not worth another order or a recomputation.
 constexpr double negligible_stall = 0.01;
-// That are tried, of the pages beyond the smallest budget, for what is kept of each kind. Of what is long in use
-// little is not tried: what is awaited is worth more then.
+// Of the pages beyond the smallest budget, those tried for what is kept of each kind.
 constexpr double shares_of_awaited[] = {0, 0.2, 0.35, 0.5, 0.65, 0.8};
 constexpr double shares_of_held[] = {0, 0.5, 0.65, 0.8, 1};
 // Of the work of choosing; the rest is kept for ways of clipping.
@@ -119,7 +118,7 @@ class Search {
 
   // How much is kept of this kind, what waits for the next forward and what is recomputed: one of them at a time, until
   // none is faster otherwise. They share memory and disk, so what is best of one depends on the others. Ends when this
-  // share of the work of choosing is used up, so that some is left for what is tried after it.
+  // share of what is left of the work of choosing is used up, so that some is left for what is tried after it.
   void improve(WorkChoice choice, Keep keep, double share) {
     const double left = share_for_steps * static_cast<double>(limits_.most_ops) - static_cast<double>(planned_ops_);
     most_ops_ = planned_ops_ + static_cast<std::int64_t>(share * left);

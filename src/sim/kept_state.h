@@ -15,8 +15,11 @@
 namespace spillway {
 
 enum class Keep : std::uint8_t {
-  awaited,  // whose reads computing waited for longest, a page; what it never waited for is left out
-  held,     // first what is in use over half of the step or more, then by the same
+  // Whose reads computing waited for longest, a page; what it never waited for is left out.
+  awaited,
+  // First what has half of the step or more between its first use and its last, then by the same, then by how much.
+  // Left out is what the compute lane never uses, and what no commit holds, which lives between steps and not in them.
+  held,
 };
 inline constexpr std::array all_keeps = {Keep::awaited, Keep::held};
 constexpr std::size_t index_of(Keep keep) { return static_cast<std::size_t>(keep); }
