@@ -18,8 +18,8 @@ struct Machine {
   std::int64_t pages() const { return budget_bytes > fixed_bytes ? (budget_bytes - fixed_bytes) / page_bytes : 0; }
 };
 
-// The page size for a step whose largest segment needs `working_set_bytes`: 2 MiB, a huge page, unless the whole is so
-// small that whole pages would be mostly waste.
+// The page size of the smallest budget of a step whose largest segment needs `working_set_bytes`: 2 MiB, a huge page,
+// unless the whole is so small that whole pages would be mostly waste.
 std::int64_t page_bytes_for(std::int64_t working_set_bytes);
 
 }  // namespace spillway

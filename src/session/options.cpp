@@ -204,8 +204,8 @@ std::vector<Option> options_of(TrainOptions& o) {
                   "not; 0: as fast as can be",
                   &o.max_disk_writes_per_day, at_least(0), OptionUnit::bytes});
   const auto hidden = Option::experimental_group;
-  rows.push_back(
-      {"page_size", hidden, "bytes of a page; 0: by the budget", &o.page_size_bytes, at_least(0), OptionUnit::bytes});
+  rows.push_back({"page_size", hidden, "bytes of a page; 0: by budget and model", &o.page_size_bytes, at_least(0),
+                  OptionUnit::bytes});
   rows.push_back({"io_request_size", hidden, "most bytes of one disk request; 0: by the store",
                   &o.io_request_size_bytes, at_least(0), OptionUnit::bytes});
   rows.push_back(

@@ -75,7 +75,7 @@ struct TrainOptions {
 
   // Hidden from the help: for experiments and hostile-world tests. None but tile_elements changes a number of the
   // result.
-  std::int64_t page_size_bytes = 0;        // 0: chosen by the size of the budget
+  std::int64_t page_size_bytes = 0;        // 0: by budget and model
   std::int64_t io_request_size_bytes = 0;  // 0: chosen by the store
   std::int64_t piece_elements = 0;         // 0: Cut's default
   std::int64_t tile_elements = 0;          // 0: Cut's default; this one changes the Program and so the bits

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cuda/cuda.h"
 #include "device/memory_info.h"
+#include "device/page_pool.h"
 #include "ops/dispatch.h"
 #include "plan/tiers.h"
 #include "plan/update_split.h"
@@ -29,6 +30,10 @@ constexpr std::int64_t bytes_per_value = 64;
 constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer that is gone leaves in the allocator
 constexpr std::int64_t watch_bytes_per_op = 300;       // its part of the catalog
 constexpr std::int64_t staging_bytes_per_element = 8;  // a block on its way between a file and the state
+
+// Huge pages may take this many times the memory of small ones, for a step in memory. Steps of models with 1.2 and 1.3
+// times as much are faster at every budget that holds them, with 1.8 at some.
+constexpr double most_waste_of_huge_pages = 4.0 / 3;
 
 // What of the budget is not pages, for these Programs: a function of them alone, so that `plan` and the run agree.
 std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
@@ -125,6 +130,61 @@ void check_follows(const Plan& before, const Plan& after, const Layout& layout) 
                  broken);
 }
 
+// Of the host's memory.
+struct Needs {
+  std::int64_t smallest_pages = 0;
+  std::int64_t in_memory_pages = 0;
+
+  double in_memory(const PlannedPrograms& planned) const {
+    return static_cast<double>(in_memory_pages * planned.layout.page_bytes);
+  }
+};
+
+// Where the Programs' values lie in pages of this size (0: of few bytes wasted), and what these and all else take.
+Needs lay_out_in(PlannedPrograms& planned, std::int64_t page_bytes, const State& state, const RunChoices& choices,
+                 const KernelCache& kernels, std::int64_t vocab_size, const PlanLinks& links) {
+  planned.layout = lay_out(planned.programs, state, page_bytes);
+  Machine& machine = planned.machine;
+  machine.budget_bytes = choices.budget_bytes;
+  machine.fixed_bytes =
+      fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size, planned.layout.page_bytes);
+  if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
+  for (std::size_t p = 0; p < planned.programs.size() && choices.commits != Commits::none; ++p) {
+    if (links.may_commit(p)) machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
+  }
+  if (choices.commits != Commits::none)
+    machine.fixed_bytes += slot_tables_bytes_for(planned.layout, choices.retained_commits);
+  for (std::size_t p = 0; p < planned.programs.size() && choices.device_bytes > 0; ++p) {  // plans have copies too
+    machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
+  }
+  if (choices.splits_updates) machine.fixed_bytes += choices.threads * bytes_per_thread;
+  if (choices.exports) machine.fixed_bytes += export_bytes_for(state, planned.layout.page_bytes);
+  machine.fixed_bytes = round_up(machine.fixed_bytes + choices.reserved_bytes, mib);
+  machine.page_bytes = planned.layout.page_bytes;
+  machine.device_bytes = choices.device_bytes;
+  const bool tiers = planned.has_device();
+  Needs needs{tiers ? smallest_host_pages(planned.layout) : smallest_pages(planned.layout), 0};
+  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
+    const auto number = static_cast<std::int32_t>(p);
+    needs.in_memory_pages = std::max(needs.in_memory_pages, in_memory_pages(planned.layout, number));
+    if (!tiers || !choices.splits_updates) continue;
+    needs.smallest_pages =
+        std::max(needs.smallest_pages, smallest_host_pages(planned.layout, number, below_of(planned, p, 0)));
+  }
+  planned.min_memory_bytes = round_up(machine.fixed_bytes + needs.smallest_pages * machine.page_bytes, mib);
+  if (tiers) {  // below a device, at most all state and all that is alive, and room to visit it
+    planned.min_device_bytes = smallest_pages(planned.layout) * machine.page_bytes;
+    planned.device_pages = std::min(machine.device_pages(), needs.in_memory_pages);
+    needs.in_memory_pages += visit_pages(planned.layout);
+  }
+  planned.in_memory_bytes = round_up(machine.fixed_bytes + needs.in_memory_pages * machine.page_bytes, mib);
+  return needs;
+}
+
+bool fits(const PlannedPrograms& planned, const Needs& needs) {
+  return planned.machine.pages() >= needs.smallest_pages && !planned.device_is_too_small();
+}
+
 }  // namespace
 
 RingCapacities rings_for(std::span<const Program* const> programs, const RunChoices& choices) {
@@ -188,43 +248,22 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   planned.programs = std::move(programs);
   planned.committing.assign(planned.programs.size(), -1);
   for (const Program* program : planned.programs) kernels.make_all(*program);
-  planned.layout = lay_out(planned.programs, state, page_bytes);
-  Machine& machine = planned.machine;
-  machine.budget_bytes = choices.budget_bytes;
-  machine.fixed_bytes =
-      fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size, planned.layout.page_bytes);
-  if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
-  for (std::size_t p = 0; p < planned.programs.size() && choices.commits != Commits::none; ++p) {
-    if (links.may_commit(p)) machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
+  Needs needs = lay_out_in(planned, page_bytes, state, choices, kernels, vocab_size, links);
+  if (page_bytes == 0 && planned.layout.page_bytes < huge_page_bytes) {
+    PlannedPrograms huge = planned;
+    const Needs needs_of_huge = lay_out_in(huge, huge_page_bytes, state, choices, kernels, vocab_size, links);
+    if (needs_of_huge.in_memory(huge) <= most_waste_of_huge_pages * needs.in_memory(planned)) {
+      planned.in_memory_bytes = huge.in_memory_bytes;  // with so much, pages are huge
+      if (fits(huge, needs_of_huge)) {
+        huge.min_memory_bytes = planned.min_memory_bytes;
+        huge.min_device_bytes = planned.min_device_bytes;
+        planned = std::move(huge);
+        needs = needs_of_huge;
+      }
+    }
   }
-  if (choices.commits != Commits::none)
-    machine.fixed_bytes += slot_tables_bytes_for(planned.layout, choices.retained_commits);
-  for (std::size_t p = 0; p < planned.programs.size() && choices.device_bytes > 0; ++p) {  // plans have copies too
-    machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
-  }
-  if (choices.splits_updates) machine.fixed_bytes += choices.threads * bytes_per_thread;
-  if (choices.exports) machine.fixed_bytes += export_bytes_for(state, planned.layout.page_bytes);
-  machine.fixed_bytes = round_up(machine.fixed_bytes + choices.reserved_bytes, mib);
-  machine.page_bytes = planned.layout.page_bytes;
-  machine.device_bytes = choices.device_bytes;
-  const bool tiers = planned.has_device();
-  std::int64_t smallest = tiers ? smallest_host_pages(planned.layout) : smallest_pages(planned.layout);
-  std::int64_t in_memory = 0;
-  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    const auto number = static_cast<std::int32_t>(p);
-    in_memory = std::max(in_memory, in_memory_pages(planned.layout, number));
-    if (!tiers || !choices.splits_updates) continue;
-    smallest = std::max(smallest, smallest_host_pages(planned.layout, number, below_of(planned, p, 0)));
-  }
-  planned.min_memory_bytes = round_up(machine.fixed_bytes + smallest * machine.page_bytes, mib);
-  if (tiers) {  // below a device, at most all state and all that is alive, and room to visit it
-    planned.min_device_bytes = smallest_pages(planned.layout) * machine.page_bytes;
-    planned.device_pages = std::min(machine.device_pages(), in_memory);
-    in_memory += visit_pages(planned.layout);
-  }
-  planned.in_memory_bytes = round_up(machine.fixed_bytes + in_memory * machine.page_bytes, mib);
-  const std::int64_t pages = std::min(machine.pages(), in_memory);
-  if (pages < smallest || planned.device_is_too_small()) return planned;
+  if (!fits(planned, needs)) return planned;
+  const std::int64_t pages = std::min(planned.machine.pages(), needs.in_memory_pages);
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
   }

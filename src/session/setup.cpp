@@ -182,8 +182,10 @@ Timeline TrainingSetup::simulated(const Plan& plan, const StepRates& rates) cons
 }
 
 const KnownMachine& TrainingSetup::recalled() const {
-  if (!recalled_) recalled_ = recall_machine(options.machine, choices, planned.layout.page_bytes);
-  return *recalled_;
+  const std::int64_t page_bytes = planned.layout.page_bytes;
+  if (!recalled_ || recalled_->page_bytes != page_bytes)
+    recalled_ = {page_bytes, recall_machine(options.machine, choices, page_bytes)};
+  return recalled_->machine;
 }
 
 // A step by one of the plans, in virtual time.

@@ -1,0 +1,84 @@
+// In which pages a budget's Programs lie.
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "device/page_pool.h"
+#include "model/programs.h"
+#include "session/planned_programs.h"
+#include "tiny_llama.h"
+
+namespace spillway {
+namespace {
+
+// A step of a model of this width, whose largest working set is a few MiB.
+class PagesOfPrograms : public testing::Test {
+ protected:
+  explicit PagesOfPrograms(std::int64_t width = 384)
+      : model_(llama_of(width), DType::f32, Purpose::training, {}), step_(record_training(model_, {1, 64, 1})) {}
+
+  static ModelConfig llama_of(std::int64_t width) {
+    ModelConfig config = tiny_llama();
+    config.hidden_size = width;
+    config.intermediate_size = 3 * width;
+    config.head_dim = width / 2;
+    return config;
+  }
+
+  PlannedPrograms with(std::int64_t budget_bytes, std::int64_t page_bytes = 0) {
+    RunChoices choices;
+    choices.budget_bytes = budget_bytes;
+    return plan_programs({&step_.program}, model_.state(), choices, kernels_, model_.config().vocab_size, page_bytes);
+  }
+
+  Model model_;
+  TrainingProgram step_;
+  KernelCache kernels_;
+};
+
+TEST_F(PagesOfPrograms, AreHugeInAnyBudgetThatHoldsThem) {
+  const PlannedPrograms wide = with(gib);
+  EXPECT_EQ(wide.layout.page_bytes, huge_page_bytes);
+  const std::int64_t smallest_of_huge = with(gib, huge_page_bytes).min_memory_bytes;
+  ASSERT_LT(wide.min_memory_bytes, smallest_of_huge) << "smaller pages waste less";
+  EXPECT_EQ(with(smallest_of_huge).layout.page_bytes, huge_page_bytes);
+  for (const std::int64_t budget : {smallest_of_huge - mib, wide.min_memory_bytes}) {
+    const PlannedPrograms tight = with(budget);
+    EXPECT_TRUE(tight.fits()) << budget;
+    EXPECT_LT(tight.layout.page_bytes, huge_page_bytes) << budget;
+  }
+  EXPECT_FALSE(with(wide.min_memory_bytes - mib).fits());
+}
+
+TEST_F(PagesOfPrograms, WhatABudgetIsToldItNeedsDoesNotDependOnIt) {
+  const PlannedPrograms wide = with(gib);
+  for (const std::int64_t budget : {std::int64_t{1}, wide.min_memory_bytes, wide.in_memory_bytes}) {
+    const PlannedPrograms planned = with(budget);
+    EXPECT_EQ(planned.min_memory_bytes, wide.min_memory_bytes) << budget;
+    EXPECT_EQ(planned.in_memory_bytes, wide.in_memory_bytes) << budget;
+  }
+  const auto moved = [&](std::int64_t budget) {
+    const Traffic traffic = with(budget).plans.front().traffic;
+    return traffic.read_bytes + traffic.write_bytes;
+  };
+  EXPECT_EQ(moved(wide.in_memory_bytes), 0);
+  EXPECT_GT(moved(wide.in_memory_bytes - 2 * huge_page_bytes), 0);
+}
+
+class PagesOfNarrowPrograms : public PagesOfPrograms {
+ protected:
+  PagesOfNarrowPrograms() : PagesOfPrograms(64) {}
+};
+
+TEST_F(PagesOfNarrowPrograms, AreNotHugeWhereThatWouldBeMostlyWaste) {
+  const PlannedPrograms chosen = with(gib);
+  const PlannedPrograms huge = with(gib, huge_page_bytes);
+  EXPECT_LT(chosen.layout.page_bytes, huge_page_bytes);
+  ASSERT_EQ(huge.layout.page_bytes, huge_page_bytes);
+  const auto in_pages = [](const PlannedPrograms& planned) {
+    return planned.in_memory_bytes - planned.machine.fixed_bytes;
+  };
+  EXPECT_GT(3 * in_pages(huge), 4 * in_pages(chosen));
+}
+
+}  // namespace
+}  // namespace spillway
