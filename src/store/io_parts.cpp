@@ -47,7 +47,13 @@ void IoParts::add(const IoRequest& request, bool direct) {
   actives_[active] = {};
   actives_[active].request = request;
   actives_[active].direct = direct;
-  queue_.push_back(active);
+  queues_[index_of(request.kind)].push_back(active);
+}
+
+std::deque<std::size_t>& IoParts::next_queue() {
+  auto& [reads, writes] = queues_;
+  if (reads.empty() || writes.empty()) return reads.empty() ? writes : reads;
+  return under_way_[0] <= under_way_[1] ? reads : writes;
 }
 
 int IoParts::start() {
@@ -56,20 +62,21 @@ int IoParts::start() {
     number = again_.back();
     again_.pop_back();
   } else {
-    if (queue_.empty() || free_parts_.empty()) return -1;
+    std::deque<std::size_t>& queue = next_queue();
+    if (queue.empty() || free_parts_.empty()) return -1;
     number = free_parts_.back();
     free_parts_.pop_back();
-    Active& active = actives_[queue_.front()];
+    Active& active = actives_[queue.front()];
     Part& part = parts_[static_cast<std::size_t>(number)];
     part = {};
-    part.active = queue_.front();
+    part.active = queue.front();
     part.begin_bytes = active.cut_bytes;
     part.bytes = std::min(request_bytes_, active.request.bytes - active.cut_bytes);
     active.cut_bytes += part.bytes;
     ++active.parts;
-    if (active.cut_bytes == active.request.bytes) queue_.pop_front();
+    if (active.cut_bytes == active.request.bytes) queue.pop_front();
   }
-  ++under_way_;
+  ++under_way_[index_of(transfer(number).kind)];
   return number;
 }
 
@@ -83,7 +90,7 @@ IoParts::Transfer IoParts::transfer(int number) const {
 void IoParts::finish(int number, std::int64_t result, std::vector<IoCompletion>& done) {
   Part& part = parts_[static_cast<std::size_t>(number)];
   Active& active = actives_[part.active];
-  --under_way_;
+  --under_way_[index_of(active.request.kind)];
   if (!advance(part, active, result) && active.error == 0) {
     again_.push_back(number);
     return;
@@ -108,7 +115,7 @@ void IoParts::abandon_rest(std::size_t number) {
   Active& active = actives_[number];
   if (active.cut_bytes < active.request.bytes) {
     active.cut_bytes = active.request.bytes;
-    queue_.pop_front();
+    queues_[index_of(active.request.kind)].pop_front();
   }
   if (active.error == 0) return;
   std::erase_if(again_, [this, number](int waiting) {

@@ -2,6 +2,7 @@
 // reads tried once more, the end of a request told once. It does no I/O, and is not safe for several threads.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -47,7 +48,8 @@ class IoParts {
   // `direct`: offsets and sizes of transfers must stay multiples of 4096, also when one is continued.
   void add(const IoRequest& request, bool direct);
 
-  // The number of a part to start now, below depth, or -1: nothing to start, or `depth` under way.
+  // The number of a part to start now, below depth, or -1: nothing to start, or `depth` under way. Where reads and
+  // writes wait, of that kind of which fewer are under way: a read need not wait for all writes before it.
   int start();
   Transfer transfer(int number) const;
 
@@ -56,7 +58,7 @@ class IoParts {
   void finish(int number, std::int64_t result, std::vector<IoCompletion>& done);
 
   // Parts given out by start and not finished.
-  int under_way() const { return under_way_; }
+  int under_way() const { return under_way_[0] + under_way_[1]; }
 
  private:
   struct Active {
@@ -78,18 +80,21 @@ class IoParts {
     int interruptions = 0;  // since it last gained bytes
   };
 
+  static std::size_t index_of(IoRequest::Kind kind) { return kind == IoRequest::Kind::read ? 0 : 1; }
   static bool advance(Part& part, Active& active, std::int64_t result);
+  std::deque<std::size_t>& next_queue();
   void release(int number);
   void abandon_rest(std::size_t number);
 
   std::int64_t request_bytes_;
   std::vector<Active> actives_;
   std::vector<std::size_t> free_actives_;
-  std::deque<std::size_t> queue_;  // requests not cut in full; only the first may have parts
+  // By kind, requests not cut in full; only the first of each may have parts.
+  std::array<std::deque<std::size_t>, 2> queues_;
   std::vector<Part> parts_;
   std::vector<int> free_parts_;
-  std::vector<int> again_;  // parts to continue
-  int under_way_ = 0;
+  std::vector<int> again_;          // parts to continue
+  std::array<int, 2> under_way_{};  // by kind
 };
 
 }  // namespace spillway

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -126,6 +127,34 @@ TEST(StoreIoParts, AWriteThatGainsNothingFails) {
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].error, EIO);
   EXPECT_EQ(parts.start(), -1);
+}
+
+// Whatever came first: with four under way, two of them are of each kind as soon as both have some to start.
+TEST(StoreIoParts, ReadsAndWritesHaveHalfOfTheDepthEach) {
+  for (const auto& [before, after] : {std::pair{IoRequest::Kind::write, IoRequest::Kind::read},
+                                      std::pair{IoRequest::Kind::read, IoRequest::Kind::write}}) {
+    IoParts parts(4, 4096);
+    std::vector<std::byte> memory(16 * 4096);
+    std::vector<IoCompletion> done;
+    std::vector<int> under_way;
+    const auto start = [&] {
+      for (int part = parts.start(); part >= 0; part = parts.start()) under_way.push_back(part);
+    };
+    parts.add({before, 0, 0, memory.data(), 16 * 4096, 0}, true);
+    parts.add({before, 0, 16 * 4096, memory.data(), 16 * 4096, 1}, true);
+    start();
+    parts.add({after, 0, 32 * 4096, memory.data(), 4 * 4096, 2}, true);
+    for (int finished = 0; finished < 4; ++finished) {
+      const int part = under_way.front();
+      under_way.erase(under_way.begin());
+      parts.finish(part, 4096, done);
+      start();
+      const auto of_after =
+          std::count_if(under_way.begin(), under_way.end(), [&](int one) { return parts.transfer(one).kind == after; });
+      EXPECT_EQ(of_after, std::min(finished + 1, 2)) << finished;
+    }
+    EXPECT_EQ(parts.under_way(), 4);
+  }
 }
 
 // The end of a request of two parts, of which each fails so often before it is carried out.
