@@ -31,11 +31,11 @@ constexpr std::int64_t bytes_per_token = 24;           // what a tokenizer that 
 constexpr std::int64_t watch_bytes_per_op = 300;       // its part of the catalog
 constexpr std::int64_t staging_bytes_per_element = 8;  // a block on its way between a file and the state
 
-// Huge pages may take this many times the memory of small ones, for a step in memory. Steps of models with 1.2 and 1.3
-// times as much are faster at every budget that holds them, with 1.8 at some.
+// Huge pages may take this many times the memory of small ones, for a step in memory. Steps of models that take 1.2 and
+// 1.3 times as much were faster in them at every budget tried, of one that takes 1.8 times at some.
 constexpr double most_waste_of_huge_pages = 4.0 / 3;
 
-// What of the budget is not pages, for these Programs: a function of them alone, so that `plan` and the run agree.
+// What of the budget is not pages, for these Programs in pages of this size, so that `plan` and the run agree.
 std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
                              int threads, std::int64_t vocab_size, std::int64_t page_bytes) {
   std::int64_t largest_block = 0;
@@ -130,17 +130,21 @@ void check_follows(const Plan& before, const Plan& after, const Layout& layout) 
                  broken);
 }
 
-// Of the host's memory.
+// Pages of the host's memory, of one layout.
 struct Needs {
   std::int64_t smallest_pages = 0;
   std::int64_t in_memory_pages = 0;
 
+  bool are_met(const PlannedPrograms& planned) const {
+    return planned.machine.pages() >= smallest_pages && !planned.device_is_too_small();
+  }
+  bool hold_all(const PlannedPrograms& planned) const { return planned.machine.pages() >= in_memory_pages; }
   double in_memory(const PlannedPrograms& planned) const {
     return static_cast<double>(in_memory_pages * planned.layout.page_bytes);
   }
 };
 
-// Where the Programs' values lie in pages of this size (0: of few bytes wasted), and what these and all else take.
+// Where the Programs' values lie in pages of this size (0: that of page_bytes_for), and what these and all else take.
 Needs lay_out_in(PlannedPrograms& planned, std::int64_t page_bytes, const State& state, const RunChoices& choices,
                  const KernelCache& kernels, std::int64_t vocab_size, const PlanLinks& links) {
   planned.layout = lay_out(planned.programs, state, page_bytes);
@@ -181,8 +185,9 @@ Needs lay_out_in(PlannedPrograms& planned, std::int64_t page_bytes, const State&
   return needs;
 }
 
-bool fits(const PlannedPrograms& planned, const Needs& needs) {
-  return planned.machine.pages() >= needs.smallest_pages && !planned.device_is_too_small();
+// A device has pages of its own size, or stands for one that has.
+bool may_be_huge(const PlannedPrograms& planned, const RunChoices& choices) {
+  return choices.huge_pages && !planned.has_device() && planned.layout.page_bytes < huge_page_bytes;
 }
 
 }  // namespace
@@ -249,20 +254,22 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   planned.committing.assign(planned.programs.size(), -1);
   for (const Program* program : planned.programs) kernels.make_all(*program);
   Needs needs = lay_out_in(planned, page_bytes, state, choices, kernels, vocab_size, links);
-  if (page_bytes == 0 && planned.layout.page_bytes < huge_page_bytes) {
-    PlannedPrograms huge = planned;
-    const Needs needs_of_huge = lay_out_in(huge, huge_page_bytes, state, choices, kernels, vocab_size, links);
-    if (needs_of_huge.in_memory(huge) <= most_waste_of_huge_pages * needs.in_memory(planned)) {
-      planned.in_memory_bytes = huge.in_memory_bytes;  // with so much, pages are huge
-      if (fits(huge, needs_of_huge)) {
-        huge.min_memory_bytes = planned.min_memory_bytes;
-        huge.min_device_bytes = planned.min_device_bytes;
+  if (page_bytes == 0 && may_be_huge(planned, choices)) {
+    PlannedPrograms huge;
+    huge.programs = planned.programs;
+    huge.committing = planned.committing;
+    const Needs of_huge = lay_out_in(huge, huge_page_bytes, state, choices, kernels, vocab_size, links);
+    if (of_huge.in_memory(huge) <= most_waste_of_huge_pages * needs.in_memory(planned)) {
+      huge.min_memory_bytes = planned.min_memory_bytes = std::min(planned.min_memory_bytes, huge.min_memory_bytes);
+      huge.in_memory_bytes = planned.in_memory_bytes = std::min(planned.in_memory_bytes, huge.in_memory_bytes);
+      // Nothing that would stay in memory moves for the sake of huge pages.
+      if (of_huge.are_met(huge) && (of_huge.hold_all(huge) || !needs.hold_all(planned))) {
         planned = std::move(huge);
-        needs = needs_of_huge;
+        needs = of_huge;
       }
     }
   }
-  if (!fits(planned, needs)) return planned;
+  if (!needs.are_met(planned)) return planned;
   const std::int64_t pages = std::min(planned.machine.pages(), needs.in_memory_pages);
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);

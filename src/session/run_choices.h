@@ -23,6 +23,7 @@ struct RunChoices {
   int threads = 1;
   std::int64_t budget_bytes = 0;
   std::vector<std::filesystem::path> spill_dirs;
+  bool huge_pages = true;       // the kernel is asked for them
   std::int64_t ring_steps = 0;  // steps whose events the rings hold; 0: nothing is recorded
   Policy policy = Policy::automatic;
   std::vector<PieceId> pinned = {};  // their bundles, see PlanRequest

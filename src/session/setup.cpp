@@ -77,6 +77,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
       sequence_length(shape.sequence_length),
       model(fresh_model()) {
   for (const std::string& note : config.notes) notes.push_back(note);
+  choices.huge_pages = given.huge_pages;
   take_device();
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
   for (std::string& sentence : idle_requests(given)) notes.push_back(std::move(sentence));
@@ -182,10 +183,8 @@ Timeline TrainingSetup::simulated(const Plan& plan, const StepRates& rates) cons
 }
 
 const KnownMachine& TrainingSetup::recalled() const {
-  const std::int64_t page_bytes = planned.layout.page_bytes;
-  if (!recalled_ || recalled_->page_bytes != page_bytes)
-    recalled_ = {page_bytes, recall_machine(options.machine, choices, page_bytes)};
-  return recalled_->machine;
+  if (!recalled_) recalled_ = recall_machine(options.machine, choices, planned.layout.page_bytes);
+  return *recalled_;
 }
 
 // A step by one of the plans, in virtual time.
@@ -304,14 +303,20 @@ PlanLinks TrainingSetup::links() const {
   return links;
 }
 
+// In pages as the first choice has them, where others fit in these: the simulator knows nothing of the size of pages.
 // What was planned goes first: holes that it would leave between what stays are resident for the whole run.
 void TrainingSetup::plan_steps() {
   planned = PlannedPrograms();
   std::vector<const Program*> programs = steps.programs();
   if (evaluation) programs.push_back(&evaluation->program);
   const bool of_device = choices.accelerator && options.page_size_bytes == 0;
-  planned = plan_programs(std::move(programs), model.state(), choices, kernels, config.model.vocab_size,
-                          of_device ? accelerator_page_bytes : options.page_size_bytes, links());
+  const std::int64_t given = of_device ? accelerator_page_bytes : options.page_size_bytes;
+  const auto plan_in = [&](std::int64_t page_bytes) {
+    planned = plan_programs(programs, model.state(), choices, kernels, config.model.vocab_size, page_bytes, links());
+  };
+  plan_in(page_bytes_ > 0 ? page_bytes_ : given);
+  if (!planned.fits() && page_bytes_ != given) plan_in(given);
+  if (page_bytes_ == 0) page_bytes_ = planned.layout.page_bytes;
   for (const Program* program : planned.programs) planned_ops_ += static_cast<std::int64_t>(program->ops.size());
 }
 

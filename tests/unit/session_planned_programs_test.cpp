@@ -35,7 +35,7 @@ class PagesOfPrograms : public testing::Test {
   KernelCache kernels_;
 };
 
-TEST_F(PagesOfPrograms, AreHugeInAnyBudgetThatHoldsThem) {
+TEST_F(PagesOfPrograms, AreHugeFromTheSmallestBudgetForThemOn) {
   const PlannedPrograms wide = with(gib);
   EXPECT_EQ(wide.layout.page_bytes, huge_page_bytes);
   const std::int64_t smallest_of_huge = with(gib, huge_page_bytes).min_memory_bytes;
@@ -61,7 +61,32 @@ TEST_F(PagesOfPrograms, WhatABudgetIsToldItNeedsDoesNotDependOnIt) {
     return traffic.read_bytes + traffic.write_bytes;
   };
   EXPECT_EQ(moved(wide.in_memory_bytes), 0);
-  EXPECT_GT(moved(wide.in_memory_bytes - 2 * huge_page_bytes), 0);
+  EXPECT_GT(moved(wide.in_memory_bytes - mib), 0);
+}
+
+TEST_F(PagesOfPrograms, AreNotHugeWhereThatWouldMoveWhatSmallOnesHold) {
+  const std::int64_t small_hold_all = with(gib).in_memory_bytes;
+  const std::int64_t huge_hold_all = with(gib, huge_page_bytes).in_memory_bytes;
+  ASSERT_LT(small_hold_all, huge_hold_all);
+  EXPECT_EQ(with(small_hold_all - mib).layout.page_bytes, huge_page_bytes);
+  EXPECT_LT(with(small_hold_all).layout.page_bytes, huge_page_bytes);
+  EXPECT_LT(with(huge_hold_all - mib).layout.page_bytes, huge_page_bytes);
+  EXPECT_EQ(with(huge_hold_all).layout.page_bytes, huge_page_bytes);
+}
+
+TEST_F(PagesOfPrograms, AreNotHugeWhereNoneAreAskedForOrADeviceHasTheirs) {
+  RunChoices choices;
+  choices.budget_bytes = gib;
+  const auto page_bytes = [&] {
+    return plan_programs({&step_.program}, model_.state(), choices, kernels_, model_.config().vocab_size, 0)
+        .layout.page_bytes;
+  };
+  EXPECT_EQ(page_bytes(), huge_page_bytes);
+  choices.device_bytes = gib;
+  EXPECT_LT(page_bytes(), huge_page_bytes);
+  choices.device_bytes = 0;
+  choices.huge_pages = false;
+  EXPECT_LT(page_bytes(), huge_page_bytes);
 }
 
 class PagesOfNarrowPrograms : public PagesOfPrograms {
@@ -69,7 +94,7 @@ class PagesOfNarrowPrograms : public PagesOfPrograms {
   PagesOfNarrowPrograms() : PagesOfPrograms(64) {}
 };
 
-TEST_F(PagesOfNarrowPrograms, AreNotHugeWhereThatWouldBeMostlyWaste) {
+TEST_F(PagesOfNarrowPrograms, AreNotHugeWhereThatWouldBeAThirdMore) {
   const PlannedPrograms chosen = with(gib);
   const PlannedPrograms huge = with(gib, huge_page_bytes);
   EXPECT_LT(chosen.layout.page_bytes, huge_page_bytes);
