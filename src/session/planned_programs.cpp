@@ -34,6 +34,8 @@ constexpr std::int64_t staging_bytes_per_element = 8;  // a block on its way bet
 // Huge pages may take this many times the memory of small ones, for a step in memory. Steps of models that take 1.2 and
 // 1.3 times as much were faster in them at every budget tried, of one that takes 1.8 times at some.
 constexpr double most_waste_of_huge_pages = 4.0 / 3;
+// And what does not stay in memory for them may be so many times what does not in small ones; 1.7 was faster.
+constexpr std::int64_t most_lacking_of_huge_pages = 2;
 
 // What of the budget is not pages, for these Programs in pages of this size, so that `plan` and the run agree.
 std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
@@ -138,7 +140,10 @@ struct Needs {
   bool are_met(const PlannedPrograms& planned) const {
     return planned.machine.pages() >= smallest_pages && !planned.device_is_too_small();
   }
-  bool hold_all(const PlannedPrograms& planned) const { return planned.machine.pages() >= in_memory_pages; }
+  // What a budget that holds a step lacks of holding all of it.
+  std::int64_t lacking_bytes(const PlannedPrograms& planned) const {
+    return std::max<std::int64_t>(in_memory_pages - planned.machine.pages(), 0) * planned.layout.page_bytes;
+  }
   double in_memory(const PlannedPrograms& planned) const {
     return static_cast<double>(in_memory_pages * planned.layout.page_bytes);
   }
@@ -262,8 +267,9 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
     if (of_huge.in_memory(huge) <= most_waste_of_huge_pages * needs.in_memory(planned)) {
       huge.min_memory_bytes = planned.min_memory_bytes = std::min(planned.min_memory_bytes, huge.min_memory_bytes);
       huge.in_memory_bytes = planned.in_memory_bytes = std::min(planned.in_memory_bytes, huge.in_memory_bytes);
-      // Nothing that would stay in memory moves for the sake of huge pages.
-      if (of_huge.are_met(huge) && (of_huge.hold_all(huge) || !needs.hold_all(planned))) {
+      const bool moves_much_more =
+          of_huge.lacking_bytes(huge) > most_lacking_of_huge_pages * needs.lacking_bytes(planned);
+      if (of_huge.are_met(huge) && !moves_much_more) {
         planned = std::move(huge);
         needs = of_huge;
       }

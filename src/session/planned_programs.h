@@ -51,8 +51,8 @@ struct PlanLinks {
   bool may_commit(std::size_t program) const;
 };
 
-// `page_bytes` 0: huge pages where the budget is enough for a step in them, little of them is waste and nothing moves
-// that would not in smaller ones; or else what page_bytes_for says. The budgets that are told are by the smaller pages.
+// `page_bytes` 0: huge pages where the budget is enough for a step in them, little of them is waste and not much more
+// moves than in smaller ones; or else what page_bytes_for says. The budgets that are told are the lesser of both.
 PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
                               KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
                               const PlanLinks& links = {});

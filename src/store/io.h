@@ -32,7 +32,8 @@ struct IoCompletion {
 
 // Requests are cut in parts of at most request_bytes, of which at most `depth` are under way; short and interrupted
 // transfers are continued. A part of a read that fails is tried once more before that is an error; a write's failure is
-// one at once. Requests start in order of submission and finish in any order.
+// one at once. Reads start in order of submission, and so do writes, but a read may start before a write that came
+// first, and they finish in any order: what needs another's end waits for it before it is submitted.
 //
 // One thread at a time may call everything here, except wake, which any thread may.
 class IoEngine {

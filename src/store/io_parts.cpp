@@ -53,7 +53,8 @@ void IoParts::add(const IoRequest& request, bool direct) {
 std::deque<std::size_t>& IoParts::next_queue() {
   auto& [reads, writes] = queues_;
   if (reads.empty() || writes.empty()) return reads.empty() ? writes : reads;
-  return under_way_[0] <= under_way_[1] ? reads : writes;
+  const bool reads_are_next = under_way_[0] == under_way_[1] ? !last_was_read_ : under_way_[0] < under_way_[1];
+  return reads_are_next ? reads : writes;
 }
 
 int IoParts::start() {
@@ -74,6 +75,7 @@ int IoParts::start() {
     part.bytes = std::min(request_bytes_, active.request.bytes - active.cut_bytes);
     active.cut_bytes += part.bytes;
     ++active.parts;
+    last_was_read_ = active.request.kind == IoRequest::Kind::read;
     if (active.cut_bytes == active.request.bytes) queue.pop_front();
   }
   ++under_way_[index_of(transfer(number).kind)];

@@ -95,6 +95,7 @@ class IoParts {
   std::vector<int> free_parts_;
   std::vector<int> again_;          // parts to continue
   std::array<int, 2> under_way_{};  // by kind
+  bool last_was_read_ = false;      // of the parts of requests that were started
 };
 
 }  // namespace spillway

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "device/page_pool.h"
 #include "plan/plan.h"
 #include "same_bits.h"
 #include "session/setup.h"
@@ -16,10 +17,15 @@ constexpr double slower = 1.05;
 
 class Chosen : public SameBits, public testing::Test {
  protected:
-  void SetUp() override {
-    use(nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 257,
-      "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 4,
-      "num_key_value_heads": 2, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})"));
+  void SetUp() override { use_llama(256, 768); }
+
+  void use_llama(std::int64_t width, std::int64_t inner) {
+    nlohmann::json config = nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "vocab_size": 257, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})");
+    config["hidden_size"] = width;
+    config["intermediate_size"] = inner;
+    use(config);
     const TrainOptions usual;
     options_.dtype = "bf16";
     options_.max_seq_len = 128;
@@ -72,6 +78,14 @@ TEST_F(Chosen, WithADeviceNoPolicyAndNoSideOfUpdatesIsFaster) {
       EXPECT_LE(chosen, slower * seconds_of(asked)) << "updates on " << side;
     }
   }
+}
+
+TEST_F(Chosen, PagesOfAModelWithASmallVocabularyAreHugeWhereTheKernelIsAskedForThem) {
+  use_llama(512, 1536);
+  options_.memory_bytes = gib;
+  EXPECT_EQ(TrainingSetup(options_).planned.layout.page_bytes, huge_page_bytes);
+  options_.huge_pages = false;
+  EXPECT_LT(TrainingSetup(options_).planned.layout.page_bytes, huge_page_bytes);
 }
 
 TEST_F(Chosen, WhereEachStepCommitsNoPolicyIsFaster) {

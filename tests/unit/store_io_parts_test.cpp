@@ -129,7 +129,7 @@ TEST(StoreIoParts, AWriteThatGainsNothingFails) {
   EXPECT_EQ(parts.start(), -1);
 }
 
-// Whatever came first: with four under way, two of them are of each kind as soon as both have some to start.
+// Whatever came first: with four under way, two of them are of each kind once two have ended.
 TEST(StoreIoParts, ReadsAndWritesHaveHalfOfTheDepthEach) {
   for (const auto& [before, after] : {std::pair{IoRequest::Kind::write, IoRequest::Kind::read},
                                       std::pair{IoRequest::Kind::read, IoRequest::Kind::write}}) {
@@ -155,6 +155,22 @@ TEST(StoreIoParts, ReadsAndWritesHaveHalfOfTheDepthEach) {
     }
     EXPECT_EQ(parts.under_way(), 4);
   }
+}
+
+TEST(StoreIoParts, OneAtATimeReadsAndWritesTakeTurns) {
+  IoParts parts(1, 4096);
+  std::vector<std::byte> memory(8 * 4096);
+  std::vector<IoCompletion> done;
+  for (const auto kind : {IoRequest::Kind::write, IoRequest::Kind::read})
+    parts.add({kind, 0, 0, memory.data(), 4 * 4096, 0}, true);
+  int reads = 0;
+  for (int started = 1; started <= 8; ++started) {
+    const int part = parts.start();
+    reads += parts.transfer(part).kind == IoRequest::Kind::read ? 1 : 0;
+    EXPECT_EQ(reads, (started + 1) / 2);
+    parts.finish(part, 4096, done);
+  }
+  EXPECT_EQ(done.size(), 2U);
 }
 
 // The end of a request of two parts, of which each fails so often before it is carried out.
