@@ -303,20 +303,14 @@ PlanLinks TrainingSetup::links() const {
   return links;
 }
 
-// In pages as the first choice has them, where others fit in these: the simulator knows nothing of the size of pages.
 // What was planned goes first: holes that it would leave between what stays are resident for the whole run.
 void TrainingSetup::plan_steps() {
+  planned = PlannedPrograms();
   std::vector<const Program*> programs = steps.programs();
   if (evaluation) programs.push_back(&evaluation->program);
   const bool of_device = choices.accelerator && options.page_size_bytes == 0;
-  const std::int64_t given = of_device ? accelerator_page_bytes : options.page_size_bytes;
-  const auto plan_in = [&](std::int64_t page_bytes) {
-    planned = PlannedPrograms();
-    planned = plan_programs(programs, model.state(), choices, kernels, config.model.vocab_size, page_bytes, links());
-  };
-  plan_in(page_bytes_ > 0 ? page_bytes_ : given);
-  if (!planned.fits() && page_bytes_ > 0 && page_bytes_ != given) plan_in(given);
-  if (page_bytes_ == 0) page_bytes_ = planned.layout.page_bytes;
+  planned = plan_programs(std::move(programs), model.state(), choices, kernels, config.model.vocab_size,
+                          of_device ? accelerator_page_bytes : options.page_size_bytes, links());
   for (const Program* program : planned.programs) planned_ops_ += static_cast<std::int64_t>(program->ops.size());
 }
 

@@ -99,7 +99,6 @@ class TrainingSetup {
   mutable std::optional<KnownMachine> recalled_;  // while steps are chosen: reading it takes time and memory
   std::vector<UpdateWay> ways_;                   // that are planned
   std::int32_t deferred_layers_ = 0;              // 0: a deferred step defers all
-  std::int64_t page_bytes_ = 0;                   // of the first choice
   std::int64_t planned_ops_ = 0;                  // of all Programs planned while the steps are chosen
   // By the plan of this work that keeps no state in memory; others that differ in what they keep follow in turn.
   struct Weighed {
