@@ -218,8 +218,19 @@ class Planner {
 
   bool make_room(std::int64_t wanted, std::int32_t j) {
     if (memory_.available_pages(j) < wanted) return false;
-    while (memory_.free_pages() < wanted) evict(memory_.victim(j));
+    while (memory_.free_pages() < wanted) {
+      const BundleId victim = memory_.victim(j);
+      if (!gives_way(victim, j)) return false;
+      evict(victim);
+    }
     return true;
+  }
+
+  // To a read ahead for segment j, which is needed before it.
+  bool gives_way(BundleId bundle, std::int32_t j) {
+    if (!memory_.holding(bundle).dirty) return true;
+    const std::int64_t away = std::int64_t{memory_.candidate(bundle).next_use} - now_;
+    return away >= policy_.written_for_reads() * (j - now_);
   }
 
   void run(std::int32_t s) {

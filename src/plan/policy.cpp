@@ -21,6 +21,7 @@ class FarthestFirst : public Belady {
  public:
   double share_left_by_reads() const override { return 0.5; }
   double settling_share() const override { return 0.25; }
+  std::int64_t written_for_reads() const override { return 2; }
 };
 
 // As a cache does it that knows nothing of the step: what was used longest ago gives way, and nothing is read before it

@@ -31,6 +31,9 @@ class VictimPolicy {
   // The share, of the pages that are not pinned, for what is in memory and was changed last. It gives way after all
   // else: its pages are free only once it is written, and what is to lie there would wait for that.
   virtual double settling_share() const { return 0; }
+  // How many times as far as a read ahead the next use of what gives way to it must lie where that has to be written:
+  // it moves twice, out and back, for a read that could as well be made later.
+  virtual std::int64_t written_for_reads() const { return 1; }
   // Whether reads wait until computing has come to the segment in which they are issued; otherwise they begin as soon
   // as their pages are free.
   virtual bool paced() const { return false; }

@@ -337,6 +337,80 @@ TEST(PlanPlanner, WhatIsChangedOverAndOverCountsOnce) {
   EXPECT_GE(least_runs_between_stays(plan), 24 / 4 - 1);
 }
 
+// Looks at weights, one after the other, then changes all sums at once, as a head does; in the end it looks at each sum
+// alone, so that it is a bundle of its own. Each has a page.
+class WeightsAndSums {
+ public:
+  WeightsAndSums(int weights, int sums) {
+    for (int t = 0; t < weights + sums; ++t) {
+      Tensor tensor;
+      tensor.name = fmt::format("tensor{}", t);
+      tensor.rows = 16;
+      tensor.cols = 64;
+      state_.add(tensor, reduction_block_elements);
+      newest_.push_back(add_value({{DType::f32, 16, 64}, ValueKind::state_in, static_cast<PieceId>(t)}));
+    }
+    for (int t = 0; t < weights; ++t, ++segment_) look_at(t);
+    for (int t = weights; t < weights + sums; ++t) change(t);
+    for (int t = weights; t < weights + sums; ++t) {
+      ++segment_;
+      look_at(t);
+    }
+  }
+
+  const Program& step() const { return step_; }
+  Layout layout() const {
+    const Program* const program = &step_;
+    return lay_out({&program, 1}, state_, 4096);
+  }
+
+ private:
+  ValueId add_value(const Value& value) {
+    step_.values.push_back(value);
+    return static_cast<ValueId>(step_.values.size() - 1);
+  }
+
+  void add_op(const OpSpec& spec, int tensor, ValueId written) {
+    step_.ops.push_back({&spec, {}, {{newest_[static_cast<std::size_t>(tensor)], 1}}, {{written, 1}}, {}});
+    step_.ops.back().label.layer = segment_;
+  }
+
+  void look_at(int tensor) { add_op(mix_spec, tensor, add_value({{DType::f32, 1, 64}, ValueKind::local})); }
+
+  void change(int tensor) {
+    const ValueId written = add_value({{DType::f32, 16, 64}, ValueKind::state_out, static_cast<PieceId>(tensor)});
+    add_op(in_place_spec, tensor, written);
+    newest_[static_cast<std::size_t>(tensor)] = written;
+  }
+
+  State state_;
+  Program step_;
+  std::vector<ValueId> newest_;  // by tensor
+  int segment_ = 0;
+};
+
+// To read the last weight at the start a sum would move twice; a little later the first weight only has to be dropped.
+TEST(PlanPlanner, WhatHasToBeWrittenGivesWayToNoReadThatMayBeMadeLater) {
+  constexpr int weights = 10;
+  constexpr int sums = 12;
+  const WeightsAndSums programs(weights, sums);
+  const Layout layout = programs.layout();
+  Residents entry;
+  for (int t = 0; t < weights + sums; ++t) {
+    if (t != weights - 1) entry.push_back({layout.piece_places[static_cast<std::size_t>(t)].bundle, t >= weights});
+  }
+  const auto writes_before_the_sums_change = [&](Policy policy) {
+    const Plan plan = make_plan(layout, 0, weights + sums, {.policy = policy, .entry = &entry});
+    EXPECT_EQ(verify(plan, layout, programs.step()), "");
+    const auto change = std::find_if(plan.instrs.begin(), plan.instrs.end(),
+                                     [&](const Instr& instr) { return instr.op == static_cast<OpId>(weights); });
+    return std::count_if(plan.instrs.begin(), change,
+                         [](const Instr& instr) { return instr.kind == Instr::Kind::write; });
+  };
+  EXPECT_EQ(writes_before_the_sums_change(Policy::automatic), 0);
+  EXPECT_GT(writes_before_the_sums_change(Policy::belady), 0);
+}
+
 TEST(PlanPlanner, ACommitWritesEachChangedBundleOnceWhereEverythingFits) {
   const RandomPrograms programs(planner_seed);
   const Layout layout = programs.layout();
