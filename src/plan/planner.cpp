@@ -226,7 +226,7 @@ class Planner {
     return true;
   }
 
-  // To a read ahead for segment j, which is needed before it.
+  // Whether it may, to a read for segment j; its own next use is later.
   bool gives_way(BundleId bundle, std::int32_t j) {
     if (!memory_.holding(bundle).dirty) return true;
     const std::int64_t away = std::int64_t{memory_.candidate(bundle).next_use} - now_;

@@ -392,23 +392,35 @@ class WeightsAndSums {
 // To read the last weight at the start a sum would move twice; a little later the first weight only has to be dropped.
 TEST(PlanPlanner, WhatHasToBeWrittenGivesWayToNoReadThatMayBeMadeLater) {
   constexpr int weights = 10;
-  constexpr int sums = 12;
+  constexpr int sums = 16;
   const WeightsAndSums programs(weights, sums);
   const Layout layout = programs.layout();
-  Residents entry;
+  const auto bundle_of = [&](int tensor) { return layout.piece_places[static_cast<std::size_t>(tensor)].bundle; };
+  Residents entry;  // with room to visit two
   for (int t = 0; t < weights + sums; ++t) {
-    if (t != weights - 1) entry.push_back({layout.piece_places[static_cast<std::size_t>(t)].bundle, t >= weights});
+    if (t < weights - 2 || t >= weights) entry.push_back({bundle_of(t), t >= weights});
   }
-  const auto writes_before_the_sums_change = [&](Policy policy) {
-    const Plan plan = make_plan(layout, 0, weights + sums, {.policy = policy, .entry = &entry});
+  const auto plan_of = [&](Policy policy) {
+    Plan plan = make_plan(layout, 0, weights + sums, {.policy = policy, .entry = &entry});
     EXPECT_EQ(verify(plan, layout, programs.step()), "");
-    const auto change = std::find_if(plan.instrs.begin(), plan.instrs.end(),
-                                     [&](const Instr& instr) { return instr.op == static_cast<OpId>(weights); });
-    return std::count_if(plan.instrs.begin(), change,
+    return plan;
+  };
+  const auto run_of = [](const Plan& plan, int op) {
+    return std::ranges::find(plan.instrs, static_cast<OpId>(op), &Instr::op);
+  };
+  const auto writes_before_the_sums_change = [&](const Plan& plan) {
+    return std::count_if(plan.instrs.begin(), run_of(plan, weights),
                          [](const Instr& instr) { return instr.kind == Instr::Kind::write; });
   };
-  EXPECT_EQ(writes_before_the_sums_change(Policy::automatic), 0);
-  EXPECT_GT(writes_before_the_sums_change(Policy::belady), 0);
+  const Plan plan = plan_of(Policy::automatic);
+  EXPECT_EQ(writes_before_the_sums_change(plan), 0);
+  EXPECT_GT(writes_before_the_sums_change(plan_of(Policy::belady)), 0);
+  const auto reads_last_weight = [&](const Instr& instr) {
+    return instr.kind == Instr::Kind::read &&
+           plan.stays[index_of(instr.stays.front())].bundle == bundle_of(weights - 1);
+  };
+  EXPECT_TRUE(std::any_of(plan.instrs.begin(), run_of(plan, weights - 2), reads_last_weight))
+      << "still ahead of its use";
 }
 
 TEST(PlanPlanner, ACommitWritesEachChangedBundleOnceWhereEverythingFits) {
