@@ -18,6 +18,7 @@ std::int32_t most_in_flight(LaneId lane) {
 }  // namespace
 
 void Executor::disk_thread() {
+  run_promptly();
   for (;;) {
     {
       std::unique_lock lock(lanes_->mutex);

@@ -118,15 +118,17 @@ DiskTimer make_timer(const std::filesystem::path& directory, std::int64_t block_
 // is not one depth's.
 std::int64_t best_depth(DiskTimer& timer, double seconds) {
   constexpr int rounds = 2;
-  std::array<double, depths.size()> rates{};
+  std::array<double, depths.size()> shares{};  // of the best rate of a round, the most of all rounds
   for (int round = 0; round < rounds; ++round) {
+    std::array<double, depths.size()> rates{};
     for (std::size_t i = 0; i < depths.size(); ++i) {
       const std::int64_t depth = std::min(depths[i], timer.in_flight());
-      const double rate = timer.pass(alternate, 2 * depth, seconds / (rounds * depths.size()), depth);
-      rates[i] = std::max(rates[i], rate);
+      rates[i] = timer.pass(alternate, 2 * depth, seconds / (rounds * depths.size()), depth);
     }
+    const double best = *std::max_element(rates.begin(), rates.end());
+    for (std::size_t i = 0; i < depths.size(); ++i) shares[i] = std::max(shares[i], rates[i] / best);
   }
-  return std::min(fewest_in_flight(depths, rates), timer.in_flight());
+  return std::min(fewest_in_flight(depths, shares), timer.in_flight());
 }
 
 }  // namespace
@@ -198,6 +200,7 @@ void measure_slowdowns(const DiskRate& on, int threads, const ProbeLimits& limit
     std::exception_ptr failure;
     std::atomic<bool> moving = true;
     std::thread mover([&] {
+      run_promptly();
       try {
         beside.rate = std::max(beside.rate, disk.pass(alternate, 2, seconds, disk.in_flight()));
       } catch (const std::exception&) {

@@ -60,6 +60,11 @@ struct IoOptions {
   std::int64_t throttle_bytes_per_second = 0;  // 0: as fast as it goes; otherwise a slow disk, for tests
 };
 
+// Of the calling thread, which waits for disks: that it may run as soon as what it waits for has ended, though others
+// compute on all processors. Any user may ask for it: a short slice of the scheduler, from Linux 6.12 on. An older
+// kernel lets it wait for up to a slice of theirs, and one that refuses does too.
+void run_promptly();
+
 // io_uring, or where the kernel refuses it a few threads of pread and pwrite with the same behaviour; describe() says
 // why. Throws DeviceError when neither can be made.
 std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options);

@@ -73,6 +73,7 @@ class ThreadEngine final : public IoEngine {
 
  private:
   void work() {
+    run_promptly();
     std::unique_lock lock(mutex_);
     for (;;) {
       int part = -1;
