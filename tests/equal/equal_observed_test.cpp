@@ -18,6 +18,7 @@
 #include "session/setup.h"
 #include "sim/simulate.h"
 #include "telemetry/flight_record.h"
+#include "thread_slices.h"
 #include "trace_checker.h"
 
 namespace spillway {
@@ -65,6 +66,19 @@ class Observed : public testing::Test {
   ScratchFolder scratch_;
   TrainOptions options_;
 };
+
+TEST_F(Observed, TheThreadThatWaitsForTheDiskRunsPromptly) {
+  if (slice_ns_of(0) == 0) GTEST_SKIP() << "this kernel has no slices to ask for; Linux 6.12 has";
+  class CountsAtSteps : public RecordingObserver {
+   public:
+    void step(const StepRecord&) override { threads = prompt_threads(); }
+    std::int64_t threads = 0;
+  } observer;
+  EXPECT_EQ(prompt_threads(), 0);
+  run_train(options_, observer);
+  EXPECT_GE(observer.threads, 1);
+  EXPECT_EQ(prompt_threads(), 0) << "nor does the one that computes";
+}
 
 double sum_of(const nlohmann::json& object) {
   double sum = 0;

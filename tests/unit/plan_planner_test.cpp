@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <span>
 
 #include "plan/plan.h"
 #include "random_program.h"
@@ -231,54 +232,71 @@ std::int64_t reads_ahead(const Plan& plan, const Layout& layout) {
   return ahead;
 }
 
-// A tensor of one page for each op, which comes round once a step.
-class PassingState {
+// A step over tensors of a page each, made by hand.
+class PagedStep {
  public:
-  // `changes`: the op changes it; `counts`: and one more of a page, which is the same for all.
-  explicit PassingState(int tensors, bool changes = false, bool counts = false) {
-    if (counts) counter_ = add_tensor("counter", 0);
-    step_.values.push_back({{DType::f32, 1, 64}, ValueKind::input});
-    for (int t = 0; t < tensors; ++t) {
-      const auto piece = static_cast<PieceId>(counts ? t + 1 : t);
-      const ValueId read = add_tensor(fmt::format("tensor{}", t), static_cast<int>(index_of(piece)));
-      if (changes) {
-        step_.values.push_back({{DType::f32, 16, 64}, ValueKind::state_out, piece});
-      } else {
-        step_.values.push_back({{DType::f32, 1, 64}, ValueKind::output});
-      }
-      const auto written = static_cast<ValueId>(step_.values.size() - 1);
-      Op op{changes ? &in_place_spec : &mix_spec, {}, {{read, 1}}, {{written, 1}}, {}};
-      op.label.layer = t;
-      step_.ops.push_back(op);
-      if (!counts) continue;
-      step_.values.push_back({{DType::f32, 16, 64}, ValueKind::state_out, PieceId{0}});
-      const auto counted = static_cast<ValueId>(step_.values.size() - 1);
-      step_.ops.push_back({&in_place_spec, {}, {{counter_, 1}}, {{counted, 1}}, op.label});
-      counter_ = counted;
-    }
-  }
-
   const Program& step() const { return step_; }
   Layout layout() const {
     const Program* const program = &step_;
     return lay_out({&program, 1}, state_, 4096);
   }
 
- private:
-  // Its version on entry.
-  ValueId add_tensor(std::string name, int piece) {
+ protected:
+  ValueId add_value(const Value& value) {
+    step_.values.push_back(value);
+    return static_cast<ValueId>(step_.values.size() - 1);
+  }
+
+  // Its version on entry. Pieces are numbered as tensors are added.
+  ValueId add_tensor() {
     Tensor tensor;
-    tensor.name = std::move(name);
+    tensor.name = fmt::format("tensor{}", tensors_);
     tensor.rows = 16;
     tensor.cols = 64;
     state_.add(tensor, reduction_block_elements);
-    step_.values.push_back({{DType::f32, 16, 64}, ValueKind::state_in, static_cast<PieceId>(piece)});
-    return static_cast<ValueId>(step_.values.size() - 1);
+    return add_value({{DType::f32, 16, 64}, ValueKind::state_in, static_cast<PieceId>(tensors_++)});
+  }
+
+  // `kind`: of the row that it makes.
+  void look_at(ValueId version, std::int32_t segment, ValueKind kind) {
+    add_op(mix_spec, version, add_value({{DType::f32, 1, 64}, kind}), segment);
+  }
+
+  ValueId change(ValueId version, std::int32_t segment) {
+    const PieceId piece = step_.values[index_of(version)].piece;
+    const ValueId changed = add_value({{DType::f32, 16, 64}, ValueKind::state_out, piece});
+    add_op(in_place_spec, version, changed, segment);
+    return changed;
+  }
+
+ private:
+  void add_op(const OpSpec& spec, ValueId read, ValueId written, std::int32_t segment) {
+    step_.ops.push_back({&spec, {}, {{read, 1}}, {{written, 1}}, {}});
+    step_.ops.back().label.layer = segment;
   }
 
   State state_;
   Program step_;
-  ValueId counter_ = ValueId::none;
+  int tensors_ = 0;
+};
+
+// A tensor for each op, which comes round once a step.
+class PassingState : public PagedStep {
+ public:
+  // `changes`: the op changes it; `counts`: and one more, which is the same for all.
+  explicit PassingState(int tensors, bool changes = false, bool counts = false) {
+    ValueId counter = counts ? add_tensor() : ValueId::none;
+    add_value({{DType::f32, 1, 64}, ValueKind::input});
+    for (int t = 0; t < tensors; ++t) {
+      const ValueId tensor = add_tensor();
+      if (changes) {
+        change(tensor, t);
+      } else {
+        look_at(tensor, t, ValueKind::output);
+      }
+      if (counts) counter = change(counter, t);
+    }
+  }
 };
 
 TEST(PlanPlanner, ReadsAheadAlsoWherePinnedStateHasMostOfThePages) {
@@ -338,55 +356,20 @@ TEST(PlanPlanner, WhatIsChangedOverAndOverCountsOnce) {
 }
 
 // Looks at weights, one after the other, then changes all sums at once, as a head does; in the end it looks at each sum
-// alone, so that it is a bundle of its own. Each has a page.
-class WeightsAndSums {
+// alone, so that it is a bundle of its own.
+class WeightsAndSums : public PagedStep {
  public:
   WeightsAndSums(int weights, int sums) {
-    for (int t = 0; t < weights + sums; ++t) {
-      Tensor tensor;
-      tensor.name = fmt::format("tensor{}", t);
-      tensor.rows = 16;
-      tensor.cols = 64;
-      state_.add(tensor, reduction_block_elements);
-      newest_.push_back(add_value({{DType::f32, 16, 64}, ValueKind::state_in, static_cast<PieceId>(t)}));
+    std::int32_t segment = 0;
+    std::vector<ValueId> newest;
+    for (int t = 0; t < weights + sums; ++t) newest.push_back(add_tensor());
+    const std::span all(newest);
+    for (const ValueId weight : all.first(static_cast<std::size_t>(weights))) {
+      look_at(weight, segment++, ValueKind::local);
     }
-    for (int t = 0; t < weights; ++t, ++segment_) look_at(t);
-    for (int t = weights; t < weights + sums; ++t) change(t);
-    for (int t = weights; t < weights + sums; ++t) {
-      ++segment_;
-      look_at(t);
-    }
+    for (ValueId& sum : all.last(static_cast<std::size_t>(sums))) sum = change(sum, segment);
+    for (const ValueId sum : all.last(static_cast<std::size_t>(sums))) look_at(sum, ++segment, ValueKind::local);
   }
-
-  const Program& step() const { return step_; }
-  Layout layout() const {
-    const Program* const program = &step_;
-    return lay_out({&program, 1}, state_, 4096);
-  }
-
- private:
-  ValueId add_value(const Value& value) {
-    step_.values.push_back(value);
-    return static_cast<ValueId>(step_.values.size() - 1);
-  }
-
-  void add_op(const OpSpec& spec, int tensor, ValueId written) {
-    step_.ops.push_back({&spec, {}, {{newest_[static_cast<std::size_t>(tensor)], 1}}, {{written, 1}}, {}});
-    step_.ops.back().label.layer = segment_;
-  }
-
-  void look_at(int tensor) { add_op(mix_spec, tensor, add_value({{DType::f32, 1, 64}, ValueKind::local})); }
-
-  void change(int tensor) {
-    const ValueId written = add_value({{DType::f32, 16, 64}, ValueKind::state_out, static_cast<PieceId>(tensor)});
-    add_op(in_place_spec, tensor, written);
-    newest_[static_cast<std::size_t>(tensor)] = written;
-  }
-
-  State state_;
-  Program step_;
-  std::vector<ValueId> newest_;  // by tensor
-  int segment_ = 0;
 };
 
 // To read the last weight at the start a sum would move twice; a little later the first weight only has to be dropped.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -18,12 +19,12 @@
 #include <new>
 #include <random>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include "base/bytes.h"
 #include "store/faulty_io.h"
 #include "store/io.h"
+#include "thread_slices.h"
 
 namespace spillway {
 namespace {
@@ -280,33 +281,17 @@ class StoreFaults : public testing::TestWithParam<bool> {
   std::unique_ptr<IoEngine> inner() { return make_io_engine({.depth = 4, .allow_uring = GetParam()}); }
 };
 
-// What sched_getattr says of the calling thread: its policy, niceness and slice in nanoseconds.
-std::tuple<std::uint32_t, std::int32_t, std::uint64_t> scheduling() {
-  std::array<std::byte, 48> attributes{};
-  EXPECT_EQ(syscall(SYS_sched_getattr, 0, attributes.data(), attributes.size(), 0), 0);
-  const auto at = [&](auto value, std::size_t offset) {
-    std::memcpy(&value, attributes.data() + offset, sizeof(value));
-    return value;
-  };
-  return {at(std::uint32_t{}, 4), at(std::int32_t{}, 16), at(std::uint64_t{}, 24)};
-}
-
 // Otherwise it goes on up to a slice of the computing threads later than what it waits for has ended.
 TEST(StoreThread, ThatRunsPromptlyHasAShortSliceAndIsAsNiceAsBefore) {
-  std::tuple<std::uint32_t, std::int32_t, std::uint64_t> before;
-  std::tuple<std::uint32_t, std::int32_t, std::uint64_t> after;
-  std::thread([&] {
+  if (slice_ns_of(0) == 0) GTEST_SKIP() << "this kernel has no slices to ask for; Linux 6.12 has";
+  std::thread([] {
     EXPECT_EQ(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 3), 0);
-    before = scheduling();
+    EXPECT_GT(slice_ns_of(0), prompt_slice_ns);
     run_promptly();
-    after = scheduling();
+    EXPECT_EQ(slice_ns_of(0), prompt_slice_ns);
+    EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())), 3);
+    EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
   }).join();
-  const std::uint64_t slice_before = std::get<2>(before);
-  EXPECT_EQ(std::get<0>(after), std::get<0>(before));
-  EXPECT_EQ(std::get<1>(after), 3);
-  if (slice_before == 0) GTEST_SKIP() << "this kernel has no slices to ask for; Linux 6.12 has";
-  EXPECT_EQ(std::get<2>(after), 100'000U);
-  EXPECT_LT(std::get<2>(after), slice_before);
 }
 
 TEST_P(StoreFaults, TheChosenRequestFails) {
