@@ -19,9 +19,8 @@
 namespace spillway {
 namespace {
 
-// From two of each direction on, one under way and one that follows.
-constexpr std::array<std::int64_t, 4> depths{4, 8, 16, 32};
-constexpr double enough = 0.95;  // of the best rate: for more it is not worth it that a read waits for others before it
+constexpr std::array<std::int64_t, 3> depths{8, 16, 32};
+constexpr double enough = 0.9;  // of the best rate: for more it is not worth it that a read waits for others before it
 
 // A run's pages are many: what moves was touched long ago. A virtual disk may copy, and copies between its own memory
 // and a few buffers, which stay in a cache, a third faster.

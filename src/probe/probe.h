@@ -52,7 +52,7 @@ std::int64_t probe_file_bytes(std::int64_t block_bytes, const ProbeLimits& limit
 // cannot be written, DeviceError when the disk fails.
 DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block_bytes, const ProbeLimits& limits);
 
-// The fewest requests in flight whose rate reaches 0.95 of the best: `counts` ascend, one rate for each.
+// The fewest requests in flight whose rate reaches nine tenths of the best: `counts` ascend, one rate for each.
 std::int64_t fewest_in_flight(std::span<const std::int64_t> counts, std::span<const double> rates);
 
 // How much longer products on `threads` threads and this measured disk, which reads and writes, take beside each other:
