@@ -39,7 +39,8 @@ constexpr std::int64_t most_lacking_of_huge_pages = 2;
 
 // What of the budget is not pages, for these Programs in pages of this size, so that `plan` and the run agree.
 std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const State& state, const KernelCache& kernels,
-                             int threads, std::int64_t vocab_size, std::int64_t page_bytes) {
+                             const RunChoices& choices, std::int64_t vocab_size, std::int64_t page_bytes) {
+  const int threads = choices.threads;
   std::int64_t largest_block = 0;
   for (const Tensor& tensor : state.tensors()) {
     if (!tensor.committed) continue;  // neither loaded nor saved
@@ -51,9 +52,12 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
   bytes += kernels.compiled_products() * bytes_per_product;
   bytes += threads * bytes_per_thread;
   if (best_isa() != Isa::avx512 && kernels.compiled_products() > 0) bytes += threads * library_bytes_per_thread;
-  bytes += threads * round_up(kernels.scratch_bytes(), 4096);
-  // A slot while a commit is read or its manifest is written, a block while the model is loaded or saved.
-  bytes += std::max(page_bytes, largest_block * staging_bytes_per_element);
+  // A block while the model is loaded or saved; a slot while a commit is read, which is before any op needs scratch, or
+  // while the manifest of one is written.
+  const std::int64_t scratch_bytes = threads * round_up(kernels.scratch_bytes(), 4096);
+  const std::int64_t block_bytes = largest_block * staging_bytes_per_element;
+  bytes += choices.commits == Commits::none ? std::max(scratch_bytes + block_bytes, page_bytes)
+                                            : scratch_bytes + std::max(block_bytes, page_bytes);
   for (const Program* program : programs) {
     bytes += static_cast<std::int64_t>(program->ops.size()) * bytes_per_op;
     bytes += static_cast<std::int64_t>(program->values.size()) * bytes_per_value;
@@ -156,7 +160,7 @@ Needs lay_out_in(PlannedPrograms& planned, std::int64_t page_bytes, const State&
   Machine& machine = planned.machine;
   machine.budget_bytes = choices.budget_bytes;
   machine.fixed_bytes =
-      fixed_bytes_for(planned.programs, state, kernels, choices.threads, vocab_size, planned.layout.page_bytes);
+      fixed_bytes_for(planned.programs, state, kernels, choices, vocab_size, planned.layout.page_bytes);
   if (choices.ring_steps > 0) machine.fixed_bytes += watch_bytes_for(planned.programs, choices);
   for (std::size_t p = 0; p < planned.programs.size() && choices.commits != Commits::none; ++p) {
     if (links.may_commit(p)) machine.fixed_bytes += second_plan_bytes_for(*planned.programs[p]);
@@ -168,7 +172,7 @@ Needs lay_out_in(PlannedPrograms& planned, std::int64_t page_bytes, const State&
   }
   if (choices.splits_updates) machine.fixed_bytes += choices.threads * bytes_per_thread;
   if (choices.exports) machine.fixed_bytes += export_bytes_for(state, planned.layout.page_bytes);
-  machine.fixed_bytes = round_up(machine.fixed_bytes + choices.reserved_bytes, mib);
+  machine.fixed_bytes += choices.reserved_bytes;
   machine.page_bytes = planned.layout.page_bytes;
   machine.device_bytes = choices.device_bytes;
   const bool tiers = planned.has_device();
