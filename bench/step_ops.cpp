@@ -128,8 +128,7 @@ StepOps::StepOps(const ModelConfig& config, DType dtype, const StepShape& shape)
       training_(record_training(model_, shape)),
       layout_(layout_of(training_, model_)),
       pages_(layout_.address_bytes),
-      bound_(training_.program, layout_.programs[0], layout_, {pages_.first(), nullptr}, {pages_.first(), nullptr},
-             kernels_) {
+      bound_(training_.program, layout_.programs[0], nullptr, false, kernels_) {
   feed(shape);
 }
 
@@ -155,10 +154,12 @@ void StepOps::feed(const StepShape& shape) const {
 std::vector<std::vector<StepOp>> StepOps::kinds() const {
   std::vector<std::vector<StepOp>> kinds;
   std::vector<std::string> names;
+  BundleData data;
+  for (const Bundle& bundle : layout_.bundles) data.push_back(pages_.first() + bundle.address);
   for (std::size_t i = 0; i < training_.program.ops.size(); ++i) {
     const Op& recorded = training_.program.ops[i];
-    StepOp op{key_of(training_.program, recorded), bound_.call(static_cast<OpId>(i)),
-              recorded.label.phase == Phase::head};
+    StepOp op{key_of(training_.program, recorded), {}, recorded.label.phase == Phase::head};
+    bound_.prepare(static_cast<OpId>(i), data, op.call);
     if (const int offset = op.key.spec->offset_read; offset >= 0) {  // the call has the address of the first row used
       ValueType& read = op.key.reads[static_cast<std::size_t>(offset)];
       read.rows = op.key.attrs.integer_or("row_count", read.rows);

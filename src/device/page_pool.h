@@ -1,12 +1,16 @@
-// The pages of host memory: one reservation, faulted in once, and an address range to which its pages are attached.
+// The pages of host memory: one reservation, faulted in once, where pages lie in the order of their numbers, and an
+// address range to which they are attached.
 //
-// A stay has an address of its own for the whole run and pages named by the plan. Attaching moves the physical page
-// there (mremap), so kernels see flat tensors and no byte is copied. Nothing is allocated or given back until the end.
+// A stay has pages named by the plan. Where their numbers follow each other they lie next to each other at home; or
+// else they are attached at an address that the bundle has for the whole run: that moves the physical pages there
+// (mremap). So kernels see flat tensors and no byte is copied. Nothing is allocated or given back until the end.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace spillway {
@@ -38,6 +42,11 @@ class HostPagePool {
   ~HostPagePool();
   HostPagePool(const HostPagePool&) = delete;
   HostPagePool& operator=(const HostPagePool&) = delete;
+
+  // Puts the pages, with their contents, next to each other in this order, and says where the first lies: at home where
+  // their numbers follow each other, or else at this offset of the address range. Threads and costs as below; what lies
+  // at home already costs nothing to speak of.
+  std::byte* lay(std::span<const PageId> pages, std::int64_t address_offset);
 
   // Puts the page, with its contents, at this offset (a multiple of page_bytes) of the address range; where it was
   // before can no longer be accessed. Costs nothing to speak of when it is there already, about 15 us otherwise, and
@@ -71,6 +80,9 @@ class HostPagePool {
   std::int64_t address_bytes() const { return options_.address_bytes; }
   std::int64_t pool_bytes() const { return options_.page_bytes * options_.page_count; }
 
+  // How often a page was moved so far.
+  std::int64_t moves() const { return moves_.load(); }
+
   // How much of the pool is in huge pages, from /proc/self/smaps. Slow (it walks all mappings): for a report.
   std::int64_t huge_bytes() const;
 
@@ -87,12 +99,14 @@ class HostPagePool {
   };
 
   std::int64_t range_slot(const std::byte* data) const;  // -1 at home
+  void attach_locked(PageId page, std::int64_t address_offset);
   void move(PageId page, std::byte* to);
   void fill_gap(PageId page, std::byte* at, int protection);
 
   PagePoolOptions options_;
-  Mapping home_;                      // page_count pages: where each lies until it is first attached
-  Mapping range_;                     // address_bytes for stays, and one page that stays empty
+  Mapping home_;   // page_count pages: where each lies until it is first attached
+  Mapping range_;  // address_bytes for stays, and one page that stays empty
+  std::atomic<std::int64_t> moves_ = 0;
   std::mutex mutex_;                  // guards where_ and holder_ while they change
   std::vector<std::byte*> where_;     // of each page
   std::vector<std::int32_t> holder_;  // of each page-sized part of the range: its page, or -1

@@ -56,12 +56,15 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
     store.shares = options.spill_shares;
     slots_ = std::make_shared<SlotStore>(store, *io_);
   }
+  for (const Bundle& bundle : layout.bundles) {
+    data_[static_cast<std::size_t>(MemoryId::host)].push_back(pool_->address(bundle.address));
+    if (!has_device()) continue;
+    data_[static_cast<std::size_t>(MemoryId::device)].push_back(accelerator_ ? accelerator_->address(bundle.address)
+                                                                             : device_->address(bundle.address));
+  }
   for (std::size_t p = 0; p < programs.size(); ++p) {
-    const OperandMemory host{pool_->address(0), nullptr};
-    const OperandMemory above = accelerator_ ? OperandMemory{accelerator_->address(0), values}
-                                : device_    ? OperandMemory{device_->address(0), nullptr}
-                                             : host;
-    programs_.push_back(std::make_unique<BoundProgram>(*programs[p], layout.programs[p], layout, above, host, kernels));
+    programs_.push_back(
+        std::make_unique<BoundProgram>(*programs[p], layout.programs[p], values, has_device(), kernels));
     if (values != nullptr) values += HostValues::bytes_of(*programs[p]);
   }
   scratch_bytes_ = round_up(kernels.scratch_bytes(), 4096);
@@ -256,7 +259,8 @@ void Executor::end_instr(LaneId lane) {
 }
 
 void Executor::run_op(const BoundProgram& program, OpId op, OpPace& pace) {
-  const BoundProgram::Call call = program.call(op);
+  program.prepare(op, data_of_ops(), call_);
+  const BoundProgram::Call& call = call_;
   const auto run = [&] {
     threads_->run(call.kernel->tasks(), [&](int thread, std::int64_t task) {
       std::byte* scratch = scratch_.data() + thread * scratch_bytes_;
@@ -292,16 +296,14 @@ void Executor::begin_stay(const Following& following, InstrId instr, StayId id) 
   events_.stay_begin(following, instr, id);
 }
 
-// Puts the pages of a bundle at its place.
+// Puts the pages of a bundle next to each other.
 void Executor::attach(std::span<const PageId> physical, const Residence& what, DeviceStream by) {
   const std::int64_t first = what.memory == MemoryId::device ? pool_->page_count() : 0;
   const std::int64_t address = layout_.bundles[index_of(what.bundle)].address;
   std::vector<PageId> pages;
   for (const PageId page : physical) pages.push_back(static_cast<PageId>(static_cast<std::int64_t>(page) - first));
   if (what.memory == MemoryId::device && accelerator_) return accelerator_->attach(address, pages, by);
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    pool_of(what.memory).attach(pages[i], address + static_cast<std::int64_t>(i) * layout_.page_bytes);
-  }
+  data_[static_cast<std::size_t>(what.memory)][index_of(what.bundle)] = pool_of(what.memory).lay(pages, address);
 }
 
 bool Executor::reached(const LaneClock& clock) const {

@@ -18,6 +18,7 @@
 // Everything large is reserved by the constructor; running a plan allocates nothing large.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -129,7 +130,8 @@ class Executor {
 
   std::string describe_io() const;
   std::string describe_pages() const;
-  std::string describe_device() const;  // empty without one
+  std::int64_t pages_moved() const { return pool_->moves(); }  // to an address of their own, or back; so far
+  std::string describe_device() const;                         // empty without one
 
  private:
   struct Lanes;
@@ -193,10 +195,10 @@ class Executor {
 
   // Moves outside a plan, on the calling thread.
   struct InMemory;
-  InMemory& take_pages(const Residence& what);
-  void bring_in(BundleId bundle);
+  InMemory& take_pages(const Residence& what, std::span<const PageId> wanted = {});
+  void bring_in(BundleId bundle, std::span<const PageId> wanted = {});
   void write_out(BundleId bundle);
-  void lift(BundleId bundle);
+  void lift(BundleId bundle, std::span<const PageId> wanted);
   void lower(BundleId bundle, bool to_host = false);
   void put_away(MemoryId memory, const std::map<Residence, bool>& wanted, const std::vector<bool>& dead);
   InMemory* held(MemoryId memory, BundleId bundle);
@@ -216,9 +218,10 @@ class Executor {
   void keep_replaced(BundleId bundle);
   int disk_of(BundleId bundle) const;
   std::byte* data(BundleId bundle, MemoryId memory = MemoryId::host) const {
-    const std::int64_t address = layout_.bundles[index_of(bundle)].address;
-    return memory == MemoryId::device && accelerator_ ? accelerator_->address(address)
-                                                      : pool_of(memory).address(address);
+    return data_[static_cast<std::size_t>(memory)][index_of(bundle)];
+  }
+  const BundleData& data_of_ops() const {
+    return data_[static_cast<std::size_t>(has_device() ? MemoryId::device : MemoryId::host)];
   }
   HostPagePool& pool_of(MemoryId memory) const { return memory == MemoryId::host ? *pool_ : *device_; }
   void attach(std::span<const PageId> physical, const Residence& what, DeviceStream by = DeviceStream::compute);
@@ -234,10 +237,14 @@ class Executor {
   std::shared_ptr<SlotStore> slots_;          // outlives the engine, which may have requests under way on its files
   std::unique_ptr<IoEngine> io_;
   std::unique_ptr<DirectMoves> direct_;  // of an accelerator; null: no plan has such moves
+  // By memory, where bundles lie: those in memory, and others where they did last or will. That of a bundle changes
+  // where a stay of it begins, so who may use the bundle may read it.
+  std::array<BundleData, memory_count> data_;
   std::vector<std::unique_ptr<BoundProgram>> programs_;
   std::unique_ptr<ThreadPool> threads_;
   AlignedBytes scratch_;  // scratch_bytes_ for each thread
   std::int64_t scratch_bytes_ = 0;
+  BoundProgram::Call call_;  // of the op that runs
   OpPace compute_pace_;
   std::unique_ptr<ThreadPool> update_threads_;  // of the update lane; null: no plan has one
   std::vector<PlanWaits> plans_;

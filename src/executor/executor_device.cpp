@@ -32,7 +32,8 @@ void Executor::start_ops(const Following& following, RunReport& report) {
 }
 
 void Executor::start_op(const BoundProgram& program, OpId op) {
-  const BoundProgram::Call call = program.call(op);
+  program.prepare(op, data_of_ops(), call_);
+  const BoundProgram::Call& call = call_;
   call.kernel->run(0, {call.reads, call.writes, {}});
 }
 

@@ -16,12 +16,13 @@ void Executor::run_updates(const Following& following, OpPace& pace) {
   const Plan& plan = following.waits->plan();
   const BoundProgram& program = *programs_[static_cast<std::size_t>(plan.program)];
   Delays delays(options_.delay_seed == 0 ? 0 : options_.delay_seed * 69069U + 5);
+  BoundProgram::Call call;
   for (const InstrId id : plan.lanes[static_cast<std::size_t>(LaneId::update)]) {
     if (!wait_in_lane(following.wait_of(id))) return;
     delays.maybe_sleep();
     const Instr& instr = plan.instrs[index_of(id)];
     for (const StayId stay : instr.begins) begin_stay(following, id, stay);
-    const BoundProgram::Call call = program.call_on_host(instr.op);
+    program.prepare_on_host(instr.op, data_[static_cast<std::size_t>(MemoryId::host)], call);
     SPILLWAY_CHECK(call.kernel->scratch_bytes() == 0, "op {} wants scratch on the host", index_of(instr.op));
     pace.run(static_cast<double>(program.updated_by(instr.op)), [&] {
       update_threads_->run(call.kernel->tasks(), [&](int, std::int64_t task) {

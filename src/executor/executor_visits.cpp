@@ -12,8 +12,9 @@ Executor::InMemory* Executor::held(MemoryId memory, BundleId bundle) {
   return found != in_memory_.end() ? &found->second : nullptr;
 }
 
-// Gives the bundle free pages of the memory; what they hold is not its bytes yet.
-Executor::InMemory& Executor::take_pages(const Residence& what) {
+// Gives the bundle free pages of the memory, those that are wanted where all of them are free; what they hold is not
+// its bytes yet.
+Executor::InMemory& Executor::take_pages(const Residence& what, std::span<const PageId> wanted) {
   const std::int64_t first = what.memory == MemoryId::device ? pool_->page_count() : 0;
   std::vector<bool> used(static_cast<std::size_t>(first + page_count(what.memory)), false);
   for (const auto& [other, held] : in_memory_) {
@@ -21,6 +22,8 @@ Executor::InMemory& Executor::take_pages(const Residence& what) {
     for (const PageId page : held.pages) used[index_of(page)] = true;
   }
   std::vector<PageId> pages;
+  const bool free = std::none_of(wanted.begin(), wanted.end(), [&](PageId page) { return used[index_of(page)]; });
+  if (free) pages.assign(wanted.begin(), wanted.end());
   for (auto p = static_cast<std::size_t>(first);
        p < used.size() && static_cast<std::int64_t>(pages.size()) < layout_.pages_of(what.bundle); ++p) {
     if (!used[p]) pages.push_back(static_cast<PageId>(p));
@@ -31,8 +34,8 @@ Executor::InMemory& Executor::take_pages(const Residence& what) {
   return in_memory_[what] = {std::move(pages), false};
 }
 
-void Executor::bring_in(BundleId bundle) {
-  take_pages({MemoryId::host, bundle});
+void Executor::bring_in(BundleId bundle, std::span<const PageId> wanted) {
+  take_pages({MemoryId::host, bundle}, wanted);
   if (bundle_slots_[index_of(bundle)].empty()) {
     zero({MemoryId::host, bundle});
   } else {
@@ -49,10 +52,10 @@ void Executor::write_out(BundleId bundle) {
 }
 
 // To the device, from the host's memory or by way of it. What was never written is zero.
-void Executor::lift(BundleId bundle) {
+void Executor::lift(BundleId bundle, std::span<const PageId> wanted) {
   const bool passes = held(MemoryId::host, bundle) == nullptr;
   if (passes) bring_in(bundle);
-  take_pages({MemoryId::device, bundle});
+  take_pages({MemoryId::device, bundle}, wanted);
   copy_now(bundle, LaneId::up);
   if (passes) in_memory_.erase({MemoryId::host, bundle});
 }
@@ -184,15 +187,19 @@ void Executor::settle(const Plan& plan, const Boundary& boundary) {
   end_visit(0);
   const auto& dead = layout_.programs[static_cast<std::size_t>(plan.program)].dead_on_entry;
   std::map<Residence, bool> wanted;  // may be dirty
+  std::map<Residence, std::vector<PageId>> at_boundary;
   for (std::size_t i = 0; i < boundary.stays.size(); ++i) {
-    wanted[residence_of(plan.stays[index_of(boundary.stays[i])])] = boundary.dirty[i];
+    const Stay& stay = plan.stays[index_of(boundary.stays[i])];
+    wanted[residence_of(stay)] = boundary.dirty[i];
+    at_boundary[residence_of(stay)] = stay.pages;
   }
   // What leaves the device needs the room that the host keeps for visits, so the host is cleared first.
   for (const MemoryId memory : {MemoryId::host, MemoryId::device}) put_away(memory, wanted, dead);
   for (const MemoryId memory : {MemoryId::host, MemoryId::device}) {
     for (const auto& [what, dirty] : wanted) {
       if (what.memory != memory || in_memory_.contains(what)) continue;
-      memory == MemoryId::host ? bring_in(what.bundle) : lift(what.bundle);
+      const std::vector<PageId>& pages = at_boundary[what];
+      memory == MemoryId::host ? bring_in(what.bundle, pages) : lift(what.bundle, pages);
     }
   }
   for (const auto& [what, dirty] : wanted) {  // which what left the device may have changed

@@ -94,46 +94,51 @@ void KernelCache::make_all(const Program& program) {
   for (const Op& op : program.ops) get(key_of(program, op));
 }
 
-BoundProgram::BoundProgram(const Program& program, const ProgramLayout& layout, const Layout& whole,
-                           const OperandMemory& memory, const OperandMemory& host, KernelCache& kernels)
-    : program_(program), host_(program), values_(memory.values) {
-  const auto address_in = [&](const OperandMemory& in) {
-    return [&](const Operand& operand) -> std::byte* {
-      if (!operand.exists()) return nullptr;
-      const Place& place = layout.places[index_of(operand.first)];
-      if (place.bundle != BundleId::none)
-        return in.pages + whole.bundles[index_of(place.bundle)].address + place.offset_bytes;
-      std::byte* const value = host_.data(operand.first);
-      return in.values == nullptr ? value : in.values + (value - host_.all().data());
-    };
-  };
+BoundProgram::BoundProgram(const Program& program, const ProgramLayout& layout, std::byte* values, bool has_host,
+                           KernelCache& kernels)
+    : program_(program), host_(program), values_(values) {
   for (const Op& op : program.ops) {
+    const std::size_t first = operands_.size();
+    for (const Operand& read : op.reads) operands_.push_back(where(layout, read));
+    if (const std::int64_t offset = offset_bytes_of(program, op); offset > 0) {
+      operands_[first + static_cast<std::size_t>(op.spec->offset_read)].offset_bytes += offset;
+    }
+    for (const Operand& write : op.writes) operands_.push_back(where(layout, write));
+    first_.push_back(static_cast<std::uint32_t>(operands_.size()));
     kernels_.push_back(&kernels.get(key_of(program, op)));
-    add(program, op, address_in(memory), in_pages_);
-    if (host.pages == memory.pages) continue;
-    host_kernels_.push_back(op.spec->anywhere ? &kernels.get_on_host(key_of(program, op)) : nullptr);
-    add(program, op.spec->anywhere ? op : Op(), address_in(host), on_host_);
+    if (has_host) host_kernels_.push_back(op.spec->anywhere ? &kernels.get_on_host(key_of(program, op)) : nullptr);
   }
 }
 
-template <typename Address>
-void BoundProgram::add(const Program& program, const Op& op, const Address& address, Operands& to) {
-  for (const Operand& read : op.reads) to.reads.push_back(address(read));
-  if (const std::int64_t offset = op.spec != nullptr ? offset_bytes_of(program, op) : 0; offset > 0) {
-    to.reads[to.first_read.back() + static_cast<std::size_t>(op.spec->offset_read)] += offset;
-  }
-  for (const Operand& write : op.writes) to.writes.push_back(address(write));
-  to.first_read.push_back(static_cast<std::uint32_t>(to.reads.size()));
-  to.first_write.push_back(static_cast<std::uint32_t>(to.writes.size()));
+BoundProgram::Where BoundProgram::where(const ProgramLayout& layout, const Operand& operand) const {
+  if (!operand.exists()) return {};
+  const Place& place = layout.places[index_of(operand.first)];
+  if (place.bundle != BundleId::none) return {place.bundle, place.offset_bytes};
+  return {BundleId::none, host_.data(operand.first) - host_.all().data()};
 }
 
-BoundProgram::Call BoundProgram::call_in(const std::vector<const Kernel*>& kernels, const Operands& operands,
-                                         OpId op) const {
-  const std::size_t i = index_of(op);
-  const auto part = [i](const auto& all, const std::vector<std::uint32_t>& first) {
-    return std::span(all).subspan(first[i], first[i + 1] - first[i]);
+void BoundProgram::find(OpId op, const BundleData& data, std::byte* values, Call& call) const {
+  const auto at = [&](const Where& where) -> std::byte* {
+    if (where.offset_bytes < 0) return nullptr;
+    return (where.bundle == BundleId::none ? values : data[index_of(where.bundle)]) + where.offset_bytes;
   };
-  return {kernels[i], part(operands.reads, operands.first_read), part(operands.writes, operands.first_write)};
+  const std::size_t i = index_of(op);
+  const auto operands = std::span(operands_).subspan(first_[i], first_[i + 1] - first_[i]);
+  const std::size_t reads = program_.ops[i].reads.size();
+  call.reads.clear();
+  call.writes.clear();
+  for (const Where& read : operands.first(reads)) call.reads.push_back(at(read));
+  for (const Where& write : operands.subspan(reads)) call.writes.push_back(at(write));
+}
+
+void BoundProgram::prepare(OpId op, const BundleData& data, Call& call) const {
+  call.kernel = kernels_[index_of(op)];
+  find(op, data, values_ != nullptr ? values_ : host_.all().data(), call);
+}
+
+void BoundProgram::prepare_on_host(OpId op, const BundleData& data, Call& call) const {
+  call.kernel = (host_kernels_.empty() ? kernels_ : host_kernels_)[index_of(op)];
+  find(op, data, host_.all().data(), call);
 }
 
 std::int64_t BoundProgram::updated_by(OpId op) const {

@@ -71,53 +71,47 @@ class KernelCache {
 
 KernelKey key_of(const Program& program, const Op& op);
 
-// Where the operands of ops lie: in pages, from this address on, and inputs and outputs where the host keeps them, or
-// on a device from `values` on.
-struct OperandMemory {
-  std::byte* pages = nullptr;
-  std::byte* values = nullptr;  // null: the host's
-};
+// Where bundles lie in a memory, by bundle: what an op finds its operands by.
+using BundleData = std::vector<std::byte*>;
 
 // The ops of one Program, ready to run.
 class BoundProgram {
  public:
-  // Ops use the pages of `memory`; those that may run anywhere may use those of `host`, too.
-  BoundProgram(const Program& program, const ProgramLayout& layout, const Layout& whole, const OperandMemory& memory,
-               const OperandMemory& host, KernelCache& kernels);
+  // `values`: where a device has the inputs and outputs; null: they are the host's. `has_host`: ops that may run
+  // anywhere may do so in the host's memory, beside those that run in a device's.
+  BoundProgram(const Program& program, const ProgramLayout& layout, std::byte* values, bool has_host,
+               KernelCache& kernels);
 
   const Program& program() const { return program_; }
   const HostValues& host() const { return host_; }
   std::byte* values() const { return values_; }  // where a device has them; null: nowhere
+  // An op with its operands where they lie now. Filled anew for each op, so that it allocates once.
   struct Call {
     const Kernel* kernel = nullptr;
-    std::span<const std::byte* const> reads;
-    std::span<std::byte* const> writes;
+    std::vector<const std::byte*> reads;
+    std::vector<std::byte*> writes;
   };
-  Call call(OpId op) const { return call_in(kernels_, in_pages_, op); }
-  Call call_on_host(OpId op) const { return call_in(host_kernels_, on_host_, op); }
+  void prepare(OpId op, const BundleData& data, Call& call) const;
+  void prepare_on_host(OpId op, const BundleData& data, Call& call) const;
   // Parameters that the op updates, of one that may run anywhere; otherwise 0.
   std::int64_t updated_by(OpId op) const;
 
  private:
-  // Addresses of all ops' operands in one memory, one op after the other.
-  struct Operands {
-    std::vector<const std::byte*> reads;
-    std::vector<std::byte*> writes;
-    std::vector<std::uint32_t> first_read{0};  // by op, and one more
-    std::vector<std::uint32_t> first_write{0};
+  // Of an operand: in a bundle or, without one, among inputs and outputs.
+  struct Where {
+    BundleId bundle = BundleId::none;
+    std::int64_t offset_bytes = -1;  // -1: there is no operand
   };
-
-  template <typename Address>
-  static void add(const Program& program, const Op& op, const Address& address, Operands& to);
-  Call call_in(const std::vector<const Kernel*>& kernels, const Operands& operands, OpId op) const;
+  Where where(const ProgramLayout& layout, const Operand& operand) const;
+  void find(OpId op, const BundleData& data, std::byte* values, Call& call) const;
 
   const Program& program_;
   HostValues host_;
   std::byte* values_;
   std::vector<const Kernel*> kernels_;       // by op
   std::vector<const Kernel*> host_kernels_;  // the same on the host, of those that may run anywhere; of others null
-  Operands in_pages_;
-  Operands on_host_;  // of those that may run anywhere; of others none
+  std::vector<Where> operands_;              // of all ops, one after the other: what it reads, then what it writes
+  std::vector<std::uint32_t> first_{0};      // by op, and one more
 };
 
 }  // namespace spillway

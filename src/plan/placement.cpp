@@ -7,39 +7,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/stay_spans.h"
 
 namespace spillway {
 namespace {
 
-constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
-using Accesses = std::array<InstrId, lane_count>;  // by lane, the last
-
-// When a stay begins and ends, by instruction of the plan.
-struct Span {
-  std::int32_t first = -1;    // -1: it is there when the plan begins
-  std::int32_t last = -1;     // never: it is there when the plan ends
-  std::int32_t next = never;  // the beginning of the bundle's next stay
-  Accesses accesses{};
-};
-
-std::vector<Span> spans_of(const Plan& plan, std::size_t bundles) {
-  std::vector<Span> spans(plan.stays.size());
-  for (Span& span : spans) span.accesses.fill(InstrId::none);
-  for (std::size_t i = 0; i < plan.instrs.size(); ++i) {
-    const Instr& instr = plan.instrs[i];
-    for (const StayId id : instr.begins) spans[index_of(id)].first = static_cast<std::int32_t>(i);
-    for (const StayId id : instr.stays) {
-      spans[index_of(id)].last = static_cast<std::int32_t>(i);
-      spans[index_of(id)].accesses[static_cast<std::size_t>(instr.lane)] = static_cast<InstrId>(i);
-    }
-  }
-  for (const StayId id : plan.exit.stays) spans[index_of(id)].last = never;
-  std::vector<std::int32_t> next(bundles, never);  // those of one bundle are in the order in which they begin
-  for (std::size_t s = spans.size(); s-- > 0;) {
-    spans[s].next = std::exchange(next[index_of(plan.stays[s].bundle)], spans[s].first);
-  }
-  return spans;
-}
+constexpr std::int32_t never = StaySpan::never;
 
 // Pages that are free, in the order in which they came free.
 class FreePages {
@@ -105,11 +78,7 @@ class FreePages {
 class Placement {
  public:
   Placement(Plan& plan, std::size_t bundles)
-      : plan_(plan),
-        spans_(spans_of(plan, bundles)),
-        homes_(bundles),
-        free_(static_cast<std::size_t>(plan.pages)),
-        before_(static_cast<std::size_t>(plan.pages), StayId::none) {}
+      : plan_(plan), spans_(spans_of(plan, bundles)), homes_(bundles), free_(static_cast<std::size_t>(plan.pages)) {}
 
   void place() {
     std::vector<std::vector<StayId>> ending(plan_.instrs.size());
@@ -117,20 +86,21 @@ class Placement {
       const std::int32_t last = spans_[s].last;
       if (last >= 0 && last != never) ending[static_cast<std::size_t>(last)].push_back(static_cast<StayId>(s));
     }
-    for (const StayId id : plan_.entry.stays) begin(id, nullptr);
+    for (const StayId id : plan_.entry.stays) begin(id);
     for (const StayId id : plan_.entry.stays) {
       if (spans_[index_of(id)].last < 0) end(id, -1);
     }
     for (std::size_t i = 0; i < plan_.instrs.size(); ++i) {
-      for (const StayId id : plan_.instrs[i].begins) begin(id, &plan_.instrs[i]);
+      for (const StayId id : plan_.instrs[i].begins) begin(id);
       for (const StayId id : ending[i]) end(id, static_cast<std::int32_t>(i));
     }
+    wait_for_pages(plan_, spans_);
   }
 
  private:
-  void begin(StayId id, Instr* by) {
+  void begin(StayId id) {
     Stay& stay = plan_.stays[index_of(id)];
-    const Span& span = spans_[index_of(id)];
+    const StaySpan& span = spans_[index_of(id)];
     std::vector<PageId>& home = homes_[index_of(stay.bundle)];
     for (const PageId page : home) free_.unwant(page, span.first);
     std::fill(stay.pages.begin(), stay.pages.end(), PageId::none);
@@ -147,8 +117,6 @@ class Placement {
       if (page == PageId::none) page = *other++;
     }
     if (home.empty()) home = stay.pages;
-    if (by != nullptr) wait_for_pages(stay, *by);
-    for (const PageId page : stay.pages) before_[index_of(page)] = id;
   }
 
   void end(StayId id, std::int32_t now) {
@@ -159,25 +127,10 @@ class Placement {
     for (const PageId page : homes_[index_of(stay.bundle)]) free_.want(page, next);
   }
 
-  void wait_for_pages(const Stay& stay, Instr& by) const {
-    Accesses last{};
-    last.fill(InstrId::none);
-    for (const PageId page : stay.pages) {
-      const StayId before = before_[index_of(page)];
-      if (before == StayId::none) continue;
-      const Accesses& accesses = spans_[index_of(before)].accesses;
-      for (std::size_t lane = 0; lane < lane_count; ++lane) last[lane] = std::max(last[lane], accesses[lane]);
-    }
-    for (const InstrId wait : last) {
-      if (wait != InstrId::none) by.after.push_back(wait);
-    }
-  }
-
   Plan& plan_;
-  std::vector<Span> spans_;                 // by stay
+  std::vector<StaySpan> spans_;             // by stay
   std::vector<std::vector<PageId>> homes_;  // by bundle: the pages of its first stay
   FreePages free_;
-  std::vector<StayId> before_;  // by page: the stay that lies there, or lay there last
 };
 
 }  // namespace

@@ -35,6 +35,14 @@ constexpr std::size_t lane_count = 6;
 constexpr bool runs_ops(LaneId lane) { return lane == LaneId::compute || lane == LaneId::update; }
 std::string_view name_of(LaneId lane);
 
+// The last instructions of each lane to touch something; none: the lane does not.
+using Accesses = std::array<InstrId, lane_count>;
+inline constexpr Accesses no_accesses = [] {
+  Accesses none{};
+  none.fill(InstrId::none);
+  return none;
+}();
+
 enum class MemoryId : std::uint8_t { host, device };
 constexpr std::size_t memory_count = 2;
 std::string_view name_of(MemoryId memory);
@@ -119,7 +127,7 @@ struct Plan {
   std::int64_t pages = 0;         // of the host
   std::int64_t device_pages = 0;  // 0: ops use the host's
   std::vector<Instr> instrs;      // in an order that respects every wait
-  std::vector<InstrId> lanes[lane_count];
+  std::array<std::vector<InstrId>, lane_count> lanes;
   std::vector<Stay> stays;
   Boundary entry;
   Boundary exit;
@@ -131,6 +139,7 @@ struct Plan {
   std::int64_t peak_device_pages = 0;
   std::int64_t local_slots = 0;  // pages' worth of disk for local bundles that move
   std::int64_t held_slots = 0;   // the same for the versions from before it, when it may be taken back
+  bool flat = false;             // lay_flat() chose its pages (plan/flat.h)
 
   std::int64_t all_pages() const { return pages + device_pages; }
   // The memory that ops of this lane use.
@@ -199,7 +208,8 @@ struct PlanRequest {
   // By segment, of a plan with a device: its ops run on the host's processor, in the host's memory. Null: none does.
   const std::vector<bool>* below = nullptr;
   bool direct = false;  // the device has a path of its own to the disk; see plan/direct.h
-  // Of a plan of one memory: what begins a stay does not wait for its pages, which place_stays() then chooses.
+  // Of a plan of one memory: what begins a stay does not wait for its pages, which place_stays() or lay_flat() then
+  // chooses.
   bool unplaced = false;
 };
 

@@ -16,13 +16,6 @@
 
 namespace spillway {
 
-using Accesses = std::array<InstrId, lane_count>;  // by lane, the last
-inline constexpr Accesses no_accesses = [] {
-  Accesses none{};
-  none.fill(InstrId::none);
-  return none;
-}();
-
 // A bundle and the instructions that last used it, in memory or not.
 struct Holding {
   StayId stay = StayId::none;           // none: not in memory

@@ -150,38 +150,42 @@ std::vector<PageId> Trail::lay_pages(const PlanWaits& waits, std::span<const std
   }
   // Of both, the last `device_pages` are the device's.
   const std::int64_t device = std::ssize(used) - plan.device_pages;
-  std::vector<PageId> open;
-  for (std::int64_t p = 0; p < plan.pages; ++p) {
-    if (physical[static_cast<std::size_t>(p)] == PageId::none) open.push_back(static_cast<PageId>(p));
+  if (plan.flat) {
+    keep_numbers(std::span(physical).first(static_cast<std::size_t>(plan.pages)), 0);
+  } else {
+    lay_open_pages(waits, used, physical);
   }
-  std::vector<PageId> left;
-  for (std::int64_t p = 0; p < device; ++p) {
-    if (!used[static_cast<std::size_t>(p)]) left.push_back(static_cast<PageId>(p));
-  }
-  lay_open_pages(waits, std::move(open), std::move(left), physical);
-  lay_device_pages(plan, device, physical);
+  keep_numbers(std::span(physical).subspan(static_cast<std::size_t>(plan.pages)), device);
   return physical;
 }
 
-// A device maps pages at addresses, and is to find the same there in every step (plan/placement.h). So each page is the
-// physical one of its number; where a page of the entry lies on that, the one of that page's number, and so on.
-void Trail::lay_device_pages(const Plan& plan, std::int64_t first, std::vector<PageId>& physical) {
-  const auto of_plan = physical.begin() + static_cast<std::ptrdiff_t>(plan.pages);
-  std::vector<std::ptrdiff_t> held(static_cast<std::size_t>(plan.device_pages),
-                                   -1);  // by number: by which of the entry
-  for (std::ptrdiff_t p = 0; p < std::ssize(held); ++p) {
+// A device maps pages at addresses, and is to find the same there in every step (plan/placement.h); pages of the host
+// lie next to each other by their numbers (plan/flat.h). So each page is the physical one of its number; where a page
+// of the entry lies on that, the one of that page's number, and so on. `of_plan`: of one memory, whose pages are
+// numbered from `first` on.
+void Trail::keep_numbers(std::span<PageId> of_plan, std::int64_t first) {
+  std::vector<std::size_t> held(of_plan.size(), of_plan.size());  // by number: by which of the entry
+  for (std::size_t p = 0; p < held.size(); ++p) {
     if (of_plan[p] != PageId::none) held[index_of(of_plan[p]) - static_cast<std::size_t>(first)] = p;
   }
-  for (std::ptrdiff_t p = 0; p < std::ssize(held); ++p) {
+  for (std::size_t p = 0; p < held.size(); ++p) {
     if (of_plan[p] != PageId::none) continue;
-    std::ptrdiff_t number = p;
-    while (held[static_cast<std::size_t>(number)] >= 0) number = held[static_cast<std::size_t>(number)];
-    of_plan[p] = static_cast<PageId>(first + number);
+    std::size_t number = p;
+    while (held[number] < held.size()) number = held[number];
+    of_plan[p] = static_cast<PageId>(first + static_cast<std::int64_t>(number));
   }
 }
 
-void Trail::lay_open_pages(const PlanWaits& waits, std::vector<PageId> open, std::vector<PageId> left,
-                           std::vector<PageId>& physical) const {
+// Of the host. `used`: by physical page, whether the entry lies there.
+void Trail::lay_open_pages(const PlanWaits& waits, const std::vector<bool>& used, std::vector<PageId>& physical) const {
+  std::vector<PageId> open;
+  for (std::int64_t p = 0; p < waits.plan().pages; ++p) {
+    if (physical[static_cast<std::size_t>(p)] == PageId::none) open.push_back(static_cast<PageId>(p));
+  }
+  std::vector<PageId> left;
+  for (std::int64_t p = 0; p < std::ssize(used) - waits.plan().device_pages; ++p) {
+    if (!used[static_cast<std::size_t>(p)]) left.push_back(static_cast<PageId>(p));
+  }
   std::stable_sort(open.begin(), open.end(), [&](PageId a, PageId b) {
     return waits.page_begins_[index_of(a)] < waits.page_begins_[index_of(b)];
   });

@@ -86,15 +86,14 @@ class Trail {
   Trail(std::size_t bundles, std::size_t pages);
 
   // Lets the plan follow all those before it. `held`: the physical pages of the stays of its entry, in that order. Its
-  // other pages are laid on those of the same memory that were left longest ago; those of a device, where the entry
-  // lies on the same pages as before, on the same in every step.
+  // other pages are laid on those of the same memory that were left longest ago; those of a device and of a plan that
+  // is flat, where the entry lies on the same pages as before, on the same in every step.
   Following follow(const PlanWaits& waits, std::span<const std::vector<PageId>> held);
 
  private:
   std::vector<PageId> lay_pages(const PlanWaits& waits, std::span<const std::vector<PageId>> held) const;
-  static void lay_device_pages(const Plan& plan, std::int64_t first, std::vector<PageId>& physical);
-  void lay_open_pages(const PlanWaits& waits, std::vector<PageId> open, std::vector<PageId> left,
-                      std::vector<PageId>& physical) const;
+  static void keep_numbers(std::span<PageId> of_plan, std::int64_t first);
+  void lay_open_pages(const PlanWaits& waits, const std::vector<bool>& used, std::vector<PageId>& physical) const;
   const PlanWaits::Touched& at(const PlanWaits& waits, const Residence& what) const;
   LaneClock wait_of(const PlanWaits& waits, const PlanWaits::First& first, const std::vector<PageId>& physical) const;
   void note(const PlanWaits& waits, const std::vector<PageId>& physical);

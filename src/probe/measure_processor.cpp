@@ -63,15 +63,24 @@ double op_start(int threads) {
   });
 }
 
-double attach_time(std::int64_t page_bytes) {
+// Where a page lay is forgotten by every thread that is at work, and in a run those are the others that compute.
+double attach_time(std::int64_t page_bytes, int threads) {
   constexpr std::int64_t pages = 8;
   PagePoolOptions options;
   options.page_bytes = page_bytes;
   options.page_count = pages;
   options.address_bytes = 2 * pages * page_bytes;
   HostPagePool pool(options);
+  std::atomic<bool> stop = false;
+  std::vector<std::jthread> others;
+  for (int i = 0; i < std::max(threads - 1, 1); ++i) {
+    others.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+      }
+    });
+  }
   std::int64_t turn = 0;
-  return median_of(8, [&] {
+  const double seconds = median_of(32, [&] {
     ++turn;
     const auto start = SteadyClock::now();
     for (std::int64_t p = 0; p < pages; ++p) {
@@ -79,6 +88,8 @@ double attach_time(std::int64_t page_bytes) {
     }
     return seconds_since(start) / pages;
   });
+  stop = true;
+  return seconds;
 }
 
 // From one thread's saying that something is done to the going on of another that slept for it.
@@ -157,7 +168,7 @@ void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, Machi
     }
   }
   rates.op_seconds = op_start(threads);
-  if (8 * page_bytes <= limits.memory_bytes) rates.attach_seconds = attach_time(page_bytes);
+  if (8 * page_bytes <= limits.memory_bytes) rates.attach_seconds = attach_time(page_bytes, threads);
   rates.wake_seconds = wake_time();
   rates.memory_bytes = rates.identity.memory_bytes;
   rates.source = RateSource::measured;

@@ -223,6 +223,9 @@ std::vector<Option> options_of(TrainOptions& o) {
   rows.push_back({"late_head_gradient", hidden,
                   "make a tied head's weight gradient at the end of backward, where that takes less memory",
                   &o.late_head_gradient});
+  rows.push_back({"flat_pages", hidden,
+                  "lay what is in memory on pages next to each other: auto, where that is faster, always or never",
+                  &o.flat_pages, one_of({"auto", "always", "never"})});
   rows.push_back({"overlap_steps", hidden, "begin a step while moves of the one before go on", &o.overlap_steps});
   rows.push_back({"huge_pages", hidden, "ask for huge pages", &o.huge_pages});
   rows.push_back({"poison", hidden, "fill memory with NaN before use", &o.poison});

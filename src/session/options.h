@@ -82,9 +82,10 @@ struct TrainOptions {
   std::string policy = "auto";             // what gives way, and what is read ahead; see plan/policy.h
   std::int64_t disk_bytes_per_second = 0;  // the executor reads and writes no faster than this; 0: as fast as it can
   bool allow_uring = true;
-  bool device_replay = true;       // an accelerator starts ops that are the same in every step as one
-  bool late_head_gradient = true;  // a tied head's weight gradient is made last where that takes less memory
-  bool overlap_steps = true;       // a step may begin while moves of the one before go on
+  bool device_replay = true;        // an accelerator starts ops that are the same in every step as one
+  std::string flat_pages = "auto";  // stays lie on pages next to each other: auto, where that is faster; always; never
+  bool late_head_gradient = true;   // a tied head's weight gradient is made last where that takes less memory
+  bool overlap_steps = true;        // a step may begin while moves of the one before go on
   bool huge_pages = true;
   bool poison = false;              // fill pages with NaN before use
   std::int64_t delay_seed = 0;      // 0: no random delays in the lanes

@@ -99,10 +99,6 @@ std::vector<bool> bundles_of(const std::vector<PieceId>& pieces, const Layout& l
   return bundles;
 }
 
-std::size_t owner_of(const PlanLinks& links, std::size_t program) {
-  return program < links.boundaries.size() ? static_cast<std::size_t>(links.boundaries[program]) : 0;
-}
-
 // By segment, what runs on the host beside the device when that updates this share of the parameters.
 std::vector<bool> below_of(const PlannedPrograms& planned, std::size_t program, double device_share) {
   const auto number = static_cast<std::int32_t>(program);
@@ -122,6 +118,29 @@ Plan plan_at(const PlannedPrograms& planned, std::size_t program, std::int64_t p
   const TierResidents boundary = of != nullptr ? tier_residents_of(*of) : TierResidents();
   return make_tiered_plan(planned.layout, number, {planned.device_pages, pages}, request,
                           of != nullptr ? &boundary : nullptr);
+}
+
+// As choices and links ask.
+Plan plan_as(const PlannedPrograms& planned, std::size_t program, std::int64_t pages, const RunChoices& choices,
+             const PlanLinks& links, bool commits, bool unplaced, const Plan* of) {
+  const bool speculates = links.speculative == static_cast<std::int32_t>(program);
+  const std::vector<bool> speculated = bundles_of(links.speculated, planned.layout);
+  const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
+  std::vector<bool> below;
+  if (planned.has_device() && choices.splits_updates) below = below_of(planned, program, choices.device_updates);
+  PlanRequest request;
+  if (std::find(below.begin(), below.end(), true) != below.end()) request.below = &below;
+  request.policy = choices.policy;
+  request.direct = choices.direct;
+  request.pinned = &pinned;
+  request.commits = commits;
+  request.unplaced = unplaced;
+  if (speculates) request.clean = &speculated;
+  Plan plan = plan_at(planned, program, pages, request, of);
+  for (std::size_t b = 0; speculates && b < speculated.size(); ++b) {
+    if (speculated[b]) plan.held_slots += planned.layout.pages_of(static_cast<BundleId>(b));
+  }
+  return plan;
 }
 
 // Where the one leaves the state that the other needs.
@@ -221,35 +240,39 @@ bool PlannedPrograms::commits(std::int32_t plan) const {
   return committing[static_cast<std::size_t>(plans[static_cast<std::size_t>(plan)].program)] == plan;
 }
 
+std::size_t PlanLinks::owner_of(std::size_t program) const {
+  return program < boundaries.size() ? static_cast<std::size_t>(boundaries[program]) : 0;
+}
+
 bool PlanLinks::may_commit(std::size_t program) const { return program < commits.size() && commits[program]; }
 
 void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const RunChoices& choices,
               const PlanLinks& links, bool commits) {
-  const std::size_t owner = owner_of(links, program);
+  const std::size_t owner = links.owner_of(program);
   const bool is_second = planned.plans.size() > program;
-  const bool speculates = links.speculative == static_cast<std::int32_t>(program);
-  const std::vector<bool> speculated = bundles_of(links.speculated, planned.layout);
-  const std::vector<bool> pinned = bundles_of(choices.pinned, planned.layout);
-  std::vector<bool> below;
-  if (planned.has_device() && choices.splits_updates) below = below_of(planned, program, choices.device_updates);
-  PlanRequest request;
-  if (std::find(below.begin(), below.end(), true) != below.end()) request.below = &below;
-  request.policy = choices.policy;
-  request.direct = choices.direct;
-  request.pinned = &pinned;
-  request.commits = commits && links.may_commit(program);
-  if (request.commits) planned.committing[program] = static_cast<std::int32_t>(planned.plans.size());
-  if (speculates) request.clean = &speculated;
+  commits = commits && links.may_commit(program);
+  if (commits) planned.committing[program] = static_cast<std::int32_t>(planned.plans.size());
   const Plan* const of = owner != program || is_second ? &planned.plans[owner] : nullptr;
-  planned.plans.push_back(plan_at(planned, program, pages, request, of));
-  Plan& plan = planned.plans.back();
-  for (std::size_t b = 0; speculates && b < speculated.size(); ++b) {
-    if (speculated[b]) plan.held_slots += planned.layout.pages_of(static_cast<BundleId>(b));
-  }
+  planned.plans.push_back(plan_as(planned, program, pages, choices, links, commits, false, of));
+  check_plan(planned, planned.plans.size() - 1, links);
+}
+
+Plan unplaced_plan(const PlannedPrograms& planned, std::size_t plan, const RunChoices& choices,
+                   const PlanLinks& links) {
+  const Plan& placed = planned.plans[plan];
+  const std::size_t owner = links.owner_of(static_cast<std::size_t>(placed.program));
+  return plan_as(planned, static_cast<std::size_t>(placed.program), placed.pages, choices, links,
+                 planned.commits(static_cast<std::int32_t>(plan)), true,
+                 plan == owner ? nullptr : &planned.plans[owner]);
+}
+
+void check_plan(const PlannedPrograms& planned, std::size_t number, const PlanLinks& links) {
+  const Plan& plan = planned.plans[number];
+  const auto program = static_cast<std::size_t>(plan.program);
   const std::string broken = verify(plan, planned.layout, *planned.programs[program]);
   SPILLWAY_CHECK(broken.empty(), "the plan of program {} does not hold: {}", program, broken);
   for (const Plan& other : planned.plans) {
-    if (owner_of(links, static_cast<std::size_t>(other.program)) != owner) continue;
+    if (links.owner_of(static_cast<std::size_t>(other.program)) != links.owner_of(program)) continue;
     check_follows(other, plan, planned.layout);
     check_follows(plan, other, planned.layout);
   }

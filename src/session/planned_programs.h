@@ -48,6 +48,7 @@ struct PlanLinks {
   std::vector<PieceId> speculated = {};       // what then goes back: clean before and after, old versions stand
   std::vector<bool> commits = {};             // by Program: its end is the end of a step, which may be committed
 
+  std::size_t owner_of(std::size_t program) const;  // of its boundary
   bool may_commit(std::size_t program) const;
 };
 
@@ -61,6 +62,12 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
 // ends at the boundary of the first one.
 void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const RunChoices& choices,
               const PlanLinks& links, bool commits);
+
+// One of the plans once more, its stays without pages; see PlanRequest. Of one memory.
+Plan unplaced_plan(const PlannedPrograms& planned, std::size_t plan, const RunChoices& choices, const PlanLinks& links);
+
+// That the plan holds, and that those of its boundary may follow each other.
+void check_plan(const PlannedPrograms& planned, std::size_t number, const PlanLinks& links);
 
 // Where the updates of a plan run: ops and the parameters they update, on the host beside a device, and all others.
 struct UpdateSides {

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "session/known_machine.h"
+#include "session/lay_pages.h"
 #include "sim/op_rates.h"
 #include "sim/simulate.h"
 
@@ -97,6 +98,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   choose_steps();
   choose_updates();
   plan_commits();
+  lay_pages();
   work.score = score();
   recalled_.reset();
   weighed_.reset();
@@ -219,6 +221,18 @@ double TrainingSetup::commit_bytes_per_second(double step_seconds, const DiskRat
   const auto bytes = static_cast<double>(extra_commit_bytes(planned.layout, plan));
   if (bytes == 0) return 0;
   return bytes / pace().seconds_between(step_seconds, bytes / disk.write_bytes_per_second);
+}
+
+void TrainingSetup::lay_pages() {
+  if (options.flat_pages == "never") return;
+  const auto in_time = [this](const Plan& plan, bool slow_disk) {
+    StepRates rates =
+        step_rates(*planned.programs[static_cast<std::size_t>(plan.program)], recalled().rates, recalled().disk);
+    if (slow_disk) rates.scale_disk(1 - options.disk_margin);
+    const bool repeats = verify_follows(plan, plan, planned.layout).empty();
+    return repeats ? simulated(plan, rates) : simulate(plan, planned.layout, rates);
+  };
+  lay_pages_flat(planned, choices, links(), in_time, options.flat_pages == "always");
 }
 
 // Where all steps commit one plan does both; the boundary is then its own.

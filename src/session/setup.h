@@ -86,6 +86,7 @@ class TrainingSetup {
   void plan_steps();
   PlanLinks links() const;
   void plan_commits();
+  void lay_pages();
   double host_update_rate() const;
   double update_memory_bytes() const;  // of a parameter, read and written by its update
   double estimated_device_updates() const;

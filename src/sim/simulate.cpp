@@ -6,9 +6,11 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
+#include "plan/flat.h"
 #include "plan/trail.h"
 
 namespace spillway {
@@ -40,6 +42,15 @@ struct Active {
 // Where pages lie, to know which have to be attached.
 class Places {
  public:
+  // Where it lay first, among its neighbours. How many have to be moved.
+  std::int64_t go_home(PageId page) {
+    std::int64_t& where = of_page_.try_emplace(page, -1).first->second;
+    if (where < 0) return 0;
+    at_.erase(where);
+    where = -1;
+    return 1;
+  }
+
   // A page is at one address at a time. How many have to be moved.
   std::int64_t attach(PageId page, std::int64_t address) {
     std::int64_t& where = of_page_.try_emplace(page, -1).first->second;
@@ -127,7 +138,6 @@ class Simulation {
   Following enter(const PlannedRun& planned, const PlanWaits& waits) {
     const Plan& plan = waits.plan();
     std::vector<std::vector<PageId>> held;
-    std::array<std::int64_t, memory_count> next{0, plan.pages};
     for (const StayId id : plan.entry.stays) {
       const Stay& stay = plan.stays[index_of(id)];
       if (!runs_.empty()) {
@@ -137,10 +147,8 @@ class Simulation {
         continue;
       }
       held.emplace_back();
-      for (std::size_t i = 0; i < stay.pages.size(); ++i) {
-        held.back().push_back(static_cast<PageId>(next[static_cast<std::size_t>(stay.memory)]++));
-        attach(held.back().back(), stay, i, *planned.rates);
-      }
+      held.back() = stay.pages;
+      attach(held.back(), stay, *planned.rates);
     }
     Following following = trail_.follow(waits, held);
     in_memory_.clear();
@@ -151,16 +159,18 @@ class Simulation {
     return following;
   }
 
-  // The addresses of the device come after those of the host.
-  // Seconds of it.
-  double attach(PageId page, const Stay& stay, std::size_t index, const StepRates& rates) {
+  // Seconds of putting a stay's pages next to each other. The addresses of the device come after those of the host.
+  double attach(std::span<const PageId> pages, const Stay& stay, const StepRates& rates) {
+    const bool maps = stay.memory == MemoryId::device && rates.link.map_seconds > 0;
     const std::int64_t from = stay.memory == MemoryId::device ? layout_.address_bytes : 0;
-    const std::int64_t address =
-        from + layout_.bundles[index_of(stay.bundle)].address + static_cast<std::int64_t>(index) * layout_.page_bytes;
-    if (stay.memory == MemoryId::device && rates.link.map_seconds > 0) {
-      return places_.map(page, address) ? rates.link.map_seconds : 0;
+    std::int64_t address = from + layout_.bundles[index_of(stay.bundle)].address;
+    const bool flat = is_flat(pages);
+    std::int64_t moves = 0;
+    for (const PageId page : pages) {
+      moves += maps ? places_.map(page, address) : flat ? places_.go_home(page) : places_.attach(page, address);
+      address += layout_.page_bytes;
     }
-    return rates.attach_seconds * static_cast<double>(places_.attach(page, address));
+    return static_cast<double>(moves) * (maps ? rates.link.map_seconds : rates.attach_seconds);
   }
 
   const StepRates& rates_of(const Active& active) const { return *runs_[active.run].planned.rates; }
@@ -193,10 +203,11 @@ class Simulation {
     double overlapped = waited && instr.kind != Instr::Kind::commit ? rates.wake_seconds : 0;
     for (const StayId id : instr.begins) {
       const Stay& stay = plan.stays[index_of(id)];
-      for (std::size_t i = 0; i < stay.pages.size(); ++i) {
-        const PageId page = run.following.physical[index_of(stay.pages[i])];
-        overlapped += attach(page, stay, i, rates);
-      }
+      std::vector<PageId> pages;
+      for (const PageId page : stay.pages) pages.push_back(run.following.physical[index_of(page)]);
+      const double attaching = attach(pages, stay, rates);
+      run.timeline.attach_seconds += attaching;
+      overlapped += attaching;
     }
     Active active{next.instr, next.run, 0, 0};
     if (lane == compute) {

@@ -55,6 +55,7 @@ struct Timeline {
   double up_seconds = 0;       // copies to the device were under way
   double down_seconds = 0;     // and from it
   double link_seconds = 0;     // the link moves no direction's bytes in less
+  double attach_seconds = 0;   // pages were put at an address, whatever else went on meanwhile
   double stalled_seconds = 0;  // the compute lane waited, at its end for the update lane
   std::vector<double> starts;  // by instruction, from the end of the step before
   std::vector<double> ends;    // of moves maybe beyond `seconds`

@@ -136,6 +136,12 @@ TEST_P(EachSameBits, InHostileSettings) {
   plain_pages.page_size_bytes = 2 << 20;
   plain_pages.memory_bytes = run_plan(plain_pages).min_memory_bytes;
   expect_same(plain_pages, expected, "large pages that are not huge");
+  TrainOptions flat = tight;
+  flat.flat_pages = "always";
+  flat.delay_seed = 17;
+  expect_same(flat, expected, "pages next to each other");
+  flat.flat_pages = "never";
+  expect_same(flat, expected, "pages as they come");
   TrainOptions larger_pieces = options_;
   larger_pieces.piece_elements = 2 * options_.piece_elements;
   larger_pieces.memory_bytes = run_plan(larger_pieces).min_memory_bytes;

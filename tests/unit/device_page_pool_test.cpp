@@ -55,6 +55,27 @@ TEST(DevicePagePool, PagesAreResidentAndZeroAtFirst) {
   EXPECT_LE(pool.huge_bytes(), pool.pool_bytes());
 }
 
+TEST(DevicePagePool, PagesInTheOrderOfTheirNumbersLieAtHomeAndOthersWhereTheyAreAttached) {
+  constexpr std::int64_t page_bytes = 4096;
+  HostPagePool pool({.page_bytes = page_bytes, .page_count = 6, .address_bytes = 8 * page_bytes});
+  for (std::int64_t p = 0; p < 6; ++p) {
+    write_pattern(pool.page_data(page_of(p)), page_bytes, static_cast<std::uint64_t>(p));
+  }
+  const auto expect_laid = [&](const std::vector<PageId>& pages, std::int64_t offset, const std::byte* expected) {
+    const std::byte* const data = pool.lay(pages, offset);
+    EXPECT_EQ(data, expected);
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      EXPECT_TRUE(has_pattern(data + static_cast<std::int64_t>(i) * page_bytes, page_bytes,
+                              static_cast<std::uint64_t>(pages[i])));
+    }
+  };
+  expect_laid({page_of(1), page_of(2), page_of(3)}, 0, pool.home(page_of(1)));
+  expect_laid({page_of(5)}, page_bytes, pool.home(page_of(5)));
+  expect_laid({page_of(2), page_of(1)}, 2 * page_bytes, pool.address(2 * page_bytes));
+  expect_laid({page_of(1), page_of(3)}, 4 * page_bytes, pool.address(4 * page_bytes));
+  expect_laid({page_of(0), page_of(1), page_of(2)}, 0, pool.home(page_of(0)));  // back from two places
+}
+
 // Whether the kernel gives any is its affair; what it gave is not broken up by moving.
 TEST(DevicePagePool, HugePagesStayHugeWhereTheyAreAttached) {
   std::string allowed;

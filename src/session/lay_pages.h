@@ -1,0 +1,21 @@
+// The pages of plans that were chosen, laid anew so that fewer have to be moved (plan/flat.h), if that is faster.
+#pragma once
+
+#include <functional>
+
+#include "session/planned_programs.h"
+#include "sim/simulate.h"
+
+namespace spillway {
+
+// A plan in virtual time: between others like it where it can follow itself, or else from rest. `slow_disk`: as if
+// others had a part of the disk.
+using PlanInTime = std::function<Timeline(const Plan& plan, bool slow_disk)>;
+
+// Tries some ways to lay the first plan flat and takes the best of those that are not slower, or leaves it as it is
+// where there is none, unless `always`. All others are then laid to follow it: bundles that both have at a boundary lie
+// on the same pages. Plans with a device and plans of many pages (most_pages_laid_flat) are left as they are.
+void lay_pages_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
+                    const PlanInTime& in_time, bool always);
+
+}  // namespace spillway

@@ -1,0 +1,87 @@
+// Plans whose stays lie on pages next to each other: steps move few pages, and are not slower for it.
+#include <gtest/gtest.h>
+
+#include "executor/executor.h"
+#include "golden/model_folder.h"
+#include "plan/flat.h"
+#include "scratch_folder.h"
+#include "session/session.h"
+#include "session/setup.h"
+
+namespace spillway {
+namespace {
+
+class LayPages : public testing::Test {
+ protected:
+  LayPages() {
+    golden::write_model(folder_ / "model", golden::llama_of(4, 192, 2000), "");
+    golden::write_tokens(folder_ / "tokens.npy", 2000, 2000);
+    options_.model = (folder_ / "model").string();
+    options_.data = {(folder_ / "tokens.npy").string()};
+    options_.eval_data = options_.data;
+    options_.output_dir = (folder_ / "out").string();
+    options_.machine = folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})").string();
+    options_.max_seq_len = 40;
+    options_.per_device_train_batch_size = 2;
+    options_.dtype = "f32";
+    options_.threads = 2;
+    options_.piece_elements = 65536;
+    options_.tile_elements = 131072;
+    options_.page_size_bytes = 65536;
+    options_.save_steps = -1;
+    options_.max_steps = 1;
+    options_.max_grad_norm = 0;
+  }
+
+  // In the middle between the smallest budget and the step's need.
+  TrainOptions spilled(const std::string& flat_pages) const {
+    TrainOptions options = options_;
+    const PlanReport report = run_plan(options);
+    options.memory_bytes = (report.min_memory_bytes + report.in_memory_bytes) / 2;
+    options.flat_pages = flat_pages;
+    return options;
+  }
+
+  // In three steps that follow others, the last two after an evaluation.
+  std::int64_t pages_moved(const TrainOptions& options) const {
+    TrainingSetup setup(options);
+    ExecutorOptions execution;
+    execution.threads = 2;
+    execution.spill_dirs = {folder_.path()};
+    Executor executor(setup.planned.layout, setup.planned.programs, setup.planned.plans, setup.kernels, execution);
+    const Plan& step = setup.planned.plans.front();
+    const Plan& evaluation = setup.planned.plans[static_cast<std::size_t>(setup.evaluation_program())];
+    EXPECT_GT(step.traffic.write_bytes, 0);
+    executor.settle(step, step.entry);
+    executor.run(step);
+    const std::int64_t before = executor.pages_moved();
+    executor.run(step);
+    executor.run(evaluation);
+    executor.run(step);
+    executor.run(step);
+    executor.drain();
+    return executor.pages_moved() - before;
+  }
+
+  const ScratchFolder folder_;
+  TrainOptions options_;
+};
+
+TEST_F(LayPages, StepsMoveFewPages) {
+  const std::int64_t flat = pages_moved(spilled("always"));
+  const std::int64_t as_they_come = pages_moved(spilled("never"));
+  EXPECT_GT(as_they_come, 100);
+  EXPECT_LT(2 * flat, as_they_come) << flat << " of " << as_they_come;
+}
+
+TEST_F(LayPages, AStepIsNotSlowerForIt) {
+  const TrainingSetup chosen(spilled("auto"));
+  const TrainingSetup never(spilled("never"));
+  EXPECT_TRUE(chosen.planned.plans.front().flat);
+  EXPECT_FALSE(never.planned.plans.front().flat);
+  const auto mean = [](const TrainingSetup& setup) { return setup.work.score.mean_seconds(); };
+  EXPECT_LE(mean(chosen), mean(never));
+}
+
+}  // namespace
+}  // namespace spillway
