@@ -16,8 +16,10 @@
 
 namespace spillway {
 
-// More pages than that are not laid so: a step of so many is long, and laying them takes time that grows with them.
+// Plans of more pages or instructions than that are not laid so: their steps are long, and laying takes time that grows
+// with both.
 constexpr std::int64_t most_pages_laid_flat = 4096;
+constexpr std::int64_t most_instrs_laid_flat = 16384;
 
 // What a plan finds that follows another one.
 struct Ground {

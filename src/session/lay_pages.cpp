@@ -8,9 +8,8 @@
 namespace spillway {
 namespace {
 
-// Of a stay that begins late, some is waited for: more where the disk is what binds. Each is tried so often.
+// Of a stay that begins late, some is waited for: more where the disk is what binds.
 constexpr std::array weights = {0.5, 0.1, 0.02};
-constexpr int tries = 3;
 
 struct Laid {
   Plan plan;
@@ -28,7 +27,7 @@ Laid timed(Plan plan, const PlanInTime& in_time) {
 }
 
 // The first plan. Each try goes by when things happened in the one before, and starts from where that one ended.
-Laid best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTime& in_time, bool always,
+Laid best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTime& in_time, int tries, bool always,
                double& weight) {
   const Laid as_it_is = timed(planned.plans.front(), in_time);
   Laid best = as_it_is;
@@ -54,10 +53,12 @@ Laid best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTim
 }  // namespace
 
 void lay_pages_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
-                    const PlanInTime& in_time, bool always) {
-  if (!planned.fits() || planned.has_device() || planned.plans.front().pages > most_pages_laid_flat) return;
+                    const PlanInTime& in_time, int tries, bool always) {
+  if (!planned.fits() || planned.has_device()) return;
+  const Plan& as_it_is = planned.plans.front();
+  if (as_it_is.pages > most_pages_laid_flat || std::ssize(as_it_is.instrs) > most_instrs_laid_flat) return;
   double weight = weights.front();
-  const Laid first = best_laid(planned, unplaced_plan(planned, 0, choices, links), in_time, always, weight);
+  const Laid first = best_laid(planned, unplaced_plan(planned, 0, choices, links), in_time, tries, always, weight);
   if (!first.plan.flat) return;
   planned.plans.front() = first.plan;
   const Ground ground(planned.layout, first.plan, first.times.ends, first.times.seconds);

@@ -12,10 +12,11 @@ namespace spillway {
 // others had a part of the disk.
 using PlanInTime = std::function<Timeline(const Plan& plan, bool slow_disk)>;
 
-// Tries some ways to lay the first plan flat and takes the best of those that are not slower, or leaves it as it is
-// where there is none, unless `always`. All others are then laid to follow it: bundles that both have at a boundary lie
-// on the same pages. Plans with a device and plans of many pages (most_pages_laid_flat) are left as they are.
+// Tries `tries` times for each of a few weights to lay the first plan flat and takes the best of those that are not
+// slower, or leaves it as it is where there is none, unless `always`. All others are then laid to follow it: bundles
+// that both have at a boundary lie on the same pages. Plans with a device, and where the first is large (plan/flat.h),
+// are left as they are.
 void lay_pages_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
-                    const PlanInTime& in_time, bool always);
+                    const PlanInTime& in_time, int tries, bool always);
 
 }  // namespace spillway

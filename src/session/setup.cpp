@@ -28,6 +28,7 @@ std::int64_t sequence_length_of(const TrainOptions& options, const ModelConfig& 
 }
 
 // Beyond these a plan alone would take gigabytes.
+constexpr int most_tries_to_lay = 3;  // pages, for each weight, of what was chosen
 constexpr std::int64_t most_tokens_in_a_micro_batch = std::int64_t{1} << 20;
 
 StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) {
@@ -98,7 +99,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   choose_steps();
   choose_updates();
   plan_commits();
-  lay_pages();
+  lay_pages(most_tries_to_lay);
   work.score = score();
   recalled_.reset();
   weighed_.reset();
@@ -150,8 +151,14 @@ std::vector<UpdateWay> TrainingSetup::first_ways(const WorkChoice& choice) const
   return {choice.deferred_layers > 0 ? UpdateWay::deferred : UpdateWay::during};
 }
 
-// As plan_ways.
+// As plan_ways. Choices are compared with their pages laid.
 bool TrainingSetup::plan_work(const WorkChoice& choice, const std::vector<UpdateWay>& ways) {
+  const bool planned_so = plan_unlaid(choice, ways);
+  if (planned_so) lay_pages(1);
+  return planned_so;
+}
+
+bool TrainingSetup::plan_unlaid(const WorkChoice& choice, const std::vector<UpdateWay>& ways) {
   shape.order = choice.order;
   shape.recompute = choice.recompute;
   choices.policy = choice.policy;
@@ -223,7 +230,7 @@ double TrainingSetup::commit_bytes_per_second(double step_seconds, const DiskRat
   return bytes / pace().seconds_between(step_seconds, bytes / disk.write_bytes_per_second);
 }
 
-void TrainingSetup::lay_pages() {
+void TrainingSetup::lay_pages(int tries) {
   if (options.flat_pages == "never") return;
   const auto in_time = [this](const Plan& plan, bool slow_disk) {
     StepRates rates =
@@ -232,7 +239,7 @@ void TrainingSetup::lay_pages() {
     const bool repeats = verify_follows(plan, plan, planned.layout).empty();
     return repeats ? simulated(plan, rates) : simulate(plan, planned.layout, rates);
   };
-  lay_pages_flat(planned, choices, links(), in_time, options.flat_pages == "always");
+  lay_pages_flat(planned, choices, links(), in_time, tries, options.flat_pages == "always");
 }
 
 // Where all steps commit one plan does both; the boundary is then its own.

@@ -69,6 +69,7 @@ class TrainingSetup {
   WorkLimits work_limits() const;
   WorkScore score_of(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   bool plan_work(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
+  bool plan_unlaid(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
   bool is_weighed(const WorkChoice& unpinned, const std::vector<UpdateWay>& ways) const;
   const KnownMachine& recalled() const;
@@ -86,7 +87,7 @@ class TrainingSetup {
   void plan_steps();
   PlanLinks links() const;
   void plan_commits();
-  void lay_pages();
+  void lay_pages(int tries);
   double host_update_rate() const;
   double update_memory_bytes() const;  // of a parameter, read and written by its update
   double estimated_device_updates() const;
