@@ -152,14 +152,14 @@ std::byte* HostPagePool::lay(std::span<const PageId> pages, std::int64_t address
   const bool is_flat = std::adjacent_find(pages.begin(), pages.end(), [](PageId a, PageId b) {
                          return index_of(b) != index_of(a) + 1;
                        }) == pages.end();
-  const std::lock_guard lock(mutex_);
   if (!is_flat) {
     for (std::size_t i = 0; i < pages.size(); ++i) {
-      attach_locked(pages[i], address_offset + static_cast<std::int64_t>(i) * options_.page_bytes);
+      attach(pages[i], address_offset + static_cast<std::int64_t>(i) * options_.page_bytes);
     }
     return address(address_offset);
   }
   for (const PageId page : pages) {
+    const std::lock_guard lock(mutex_);  // a turn each: others may have pages to attach
     SPILLWAY_CHECK(index_of(page) < where_.size(), "page {} of {}", index_of(page), where_.size());
     if (where_[index_of(page)] != home(page)) move(page, home(page));
   }
@@ -167,15 +167,11 @@ std::byte* HostPagePool::lay(std::span<const PageId> pages, std::int64_t address
 }
 
 void HostPagePool::attach(PageId page, std::int64_t address_offset) {
-  const std::lock_guard lock(mutex_);
-  attach_locked(page, address_offset);
-}
-
-void HostPagePool::attach_locked(PageId page, std::int64_t address_offset) {
   SPILLWAY_CHECK(index_of(page) < where_.size(), "page {} of {}", index_of(page), where_.size());
   SPILLWAY_CHECK(
       address_offset >= 0 && address_offset < options_.address_bytes && address_offset % options_.page_bytes == 0,
       "offset {} in {} bytes", address_offset, options_.address_bytes);
+  const std::lock_guard lock(mutex_);
   std::byte* const to = range_.data + address_offset;
   if (where_[index_of(page)] == to) return;
   const auto slot = static_cast<std::size_t>(address_offset / options_.page_bytes);

@@ -63,7 +63,7 @@ class HostPagePool {
   std::byte* page_data(PageId page) const { return where_[static_cast<std::size_t>(page)]; }
 
   // Where the page lay first. Its memory is known by this address to whoever pinned it, wherever it lies now; the
-  // processor may only read and write there before the page is attached.
+  // processor may only read and write there while the page is not attached elsewhere.
   std::byte* home(PageId page) const { return home_.data + static_cast<std::int64_t>(page) * options_.page_bytes; }
 
   // For trying out whether who pinned a page reaches it by its home: between these two, what lies at the home of a page
@@ -99,12 +99,11 @@ class HostPagePool {
   };
 
   std::int64_t range_slot(const std::byte* data) const;  // -1 at home
-  void attach_locked(PageId page, std::int64_t address_offset);
   void move(PageId page, std::byte* to);
   void fill_gap(PageId page, std::byte* at, int protection);
 
   PagePoolOptions options_;
-  Mapping home_;   // page_count pages: where each lies until it is first attached
+  Mapping home_;  // page_count pages, in the order of their numbers: where each lies while it is not attached elsewhere
   Mapping range_;  // address_bytes for stays, and one page that stays empty
   std::atomic<std::int64_t> moves_ = 0;
   std::mutex mutex_;                  // guards where_ and holder_ while they change

@@ -68,7 +68,6 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
     if (values != nullptr) values += HostValues::bytes_of(*programs[p]);
   }
   scratch_bytes_ = round_up(kernels.scratch_bytes(), 4096);
-  scratch_ = AlignedBytes(scratch_bytes_ * options.threads);
   threads_ = std::make_unique<ThreadPool>(options.threads, [](int) { prepare_matmul_thread(); });
   bundle_slots_.resize(layout.bundles.size());
   replaced_slots_.resize(layout.bundles.size());
@@ -122,6 +121,10 @@ RunReport Executor::run(const Plan& plan) {
   const auto start = SteadyClock::now();
   throw_failure();
   end_visit(0);
+  // Not before the first run: until then its memory may hold a slot of a commit that is read.
+  if (const std::int64_t bytes = scratch_bytes_ * options_.threads; scratch_.size_bytes() < bytes) {
+    scratch_ = AlignedBytes(bytes);
+  }
   const std::shared_ptr<const Following> following = enter(*waits);
   events_.begin(following);
   RunReport report;

@@ -15,7 +15,8 @@
 // still under way, and the next plan's instructions queue behind them in each lane. What the next plan waits for of
 // them is in plan/trail.h.
 //
-// Everything large is reserved by the constructor; running a plan allocates nothing large.
+// Everything large is reserved by the constructor, but for scratch, which the first run takes; running a plan allocates
+// nothing large.
 #pragma once
 
 #include <array>

@@ -114,7 +114,9 @@ BoundProgram::Where BoundProgram::where(const ProgramLayout& layout, const Opera
   if (!operand.exists()) return {};
   const Place& place = layout.places[index_of(operand.first)];
   if (place.bundle != BundleId::none) return {place.bundle, place.offset_bytes};
-  return {BundleId::none, host_.data(operand.first) - host_.all().data()};
+  const std::byte* const value = host_.data(operand.first);
+  SPILLWAY_CHECK(value != nullptr, "value %{} lies nowhere", index_of(operand.first));
+  return {BundleId::none, value - host_.all().data()};
 }
 
 void BoundProgram::find(OpId op, const BundleData& data, std::byte* values, Call& call) const {

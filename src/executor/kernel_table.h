@@ -1,4 +1,4 @@
-// The kernels of a Program: one a class of op, made once, and for every op the addresses it runs on.
+// The kernels of a Program: one a class of op, made once, and for every op where its operands lie.
 #pragma once
 
 #include <functional>

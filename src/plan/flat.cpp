@@ -42,6 +42,7 @@ class FlatLayer {
         homes_(ground.homes),
         returns_(layout.bundles.size(), StaySpan::never),
         pages_(static_cast<std::size_t>(plan.pages)) {
+    SPILLWAY_CHECK(ground.left.size() == pages_.size(), "{} pages on ground of {}", pages_.size(), ground.left.size());
     for (std::size_t p = 0; p < pages_.size(); ++p) pages_[p].left = ground.left[p];
   }
 

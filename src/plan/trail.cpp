@@ -151,6 +151,7 @@ std::vector<PageId> Trail::lay_pages(const PlanWaits& waits, std::span<const std
   // Of both, the last `device_pages` are the device's.
   const std::int64_t device = std::ssize(used) - plan.device_pages;
   if (plan.flat) {
+    SPILLWAY_CHECK(plan.pages == device, "a plan of {} pages in {}", plan.pages, device);
     keep_numbers(std::span(physical).first(static_cast<std::size_t>(plan.pages)), 0);
   } else {
     lay_open_pages(waits, used, physical);

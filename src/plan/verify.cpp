@@ -86,8 +86,9 @@ bool Verifier::own(StayId id, const Clock& start, std::string_view who) {
   return true;
 }
 
-// A bundle has one address in a memory, so it comes to other pages only when nothing can touch those it had. (One
-// that came back elsewhere has a newer stay; losing a page of the old one is then nothing.)
+// A bundle has one address in a memory, and the executor one place where it lies, so it comes to other pages only when
+// nothing can touch those it had. (One that came back elsewhere has a newer stay; losing a page of the old one is then
+// nothing.)
 bool Verifier::leave_address(StayId id, const Clock& start, const std::string& who) {
   const StayId old = residence(id).current;
   if (old == StayId::none) return true;

@@ -71,16 +71,15 @@ double attach_time(std::int64_t page_bytes, int threads) {
   options.page_count = pages;
   options.address_bytes = 2 * pages * page_bytes;
   HostPagePool pool(options);
-  std::atomic<bool> stop = false;
-  std::vector<std::jthread> others;
+  std::vector<std::jthread> others;  // which their end stops
   for (int i = 0; i < std::max(threads - 1, 1); ++i) {
-    others.emplace_back([&] {
-      while (!stop.load(std::memory_order_relaxed)) {
+    others.emplace_back([](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
       }
     });
   }
   std::int64_t turn = 0;
-  const double seconds = median_of(32, [&] {
+  return median_of(32, [&] {
     ++turn;
     const auto start = SteadyClock::now();
     for (std::int64_t p = 0; p < pages; ++p) {
@@ -88,8 +87,6 @@ double attach_time(std::int64_t page_bytes, int threads) {
     }
     return seconds_since(start) / pages;
   });
-  stop = true;
-  return seconds;
 }
 
 // From one thread's saying that something is done to the going on of another that slept for it.

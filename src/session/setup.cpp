@@ -27,8 +27,9 @@ std::int64_t sequence_length_of(const TrainOptions& options, const ModelConfig& 
   return options.max_seq_len;
 }
 
-// Beyond these a plan alone would take gigabytes.
 constexpr int most_tries_to_lay = 3;  // pages, for each weight, of what was chosen
+
+// Beyond these a plan alone would take gigabytes.
 constexpr std::int64_t most_tokens_in_a_micro_batch = std::int64_t{1} << 20;
 
 StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) {

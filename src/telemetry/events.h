@@ -52,8 +52,8 @@ enum class EventKind : std::uint8_t {
   // all runs. A read of what was never written has `disk` no_disk, its bytes being zero and not read; so has a copy.
   move_submit,
   move_complete,
-  // Pages are attached to a bundle's address: `subject` is the bundle, `value` bytes of its pages, `other` the stay, by
-  // the plan's number.
+  // A bundle's pages are put next to each other: `subject` is the bundle, `value` bytes of its pages, `other` the stay,
+  // by the plan's number.
   stay_begin,
   // A commit; `subject` is a CommitStage, `value` the bytes it has written so far.
   commit,

@@ -352,7 +352,7 @@ TEST_F(Observed, TheTraceIsStrictAndHasTheBytesOfTheMetrics) {
 // The kernel counts what goes past the page cache, where the file system lets us.
 TEST_F(Observed, TheKernelCountsTheSameBytes) {
   const auto config = nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-    "vocab_size": 500, "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "vocab_size": 500, "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
   // So that what files and small slots are rounded up to weighs nothing.
   golden::write_model(scratch_ / "larger", config, "");

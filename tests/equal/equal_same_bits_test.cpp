@@ -139,6 +139,7 @@ TEST_P(EachSameBits, InHostileSettings) {
   TrainOptions flat = tight;
   flat.flat_pages = "always";
   flat.delay_seed = 17;
+  EXPECT_TRUE(TrainingSetup(flat).planned.plans.front().flat);
   expect_same(flat, expected, "pages next to each other");
   flat.flat_pages = "never";
   expect_same(flat, expected, "pages as they come");
