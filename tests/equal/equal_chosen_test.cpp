@@ -65,7 +65,7 @@ class Chosen : public SameBits, public testing::Test {
 
 TEST_F(Chosen, WithADeviceNoPolicyAndNoSideOfUpdatesIsFaster) {
   options_.device = "virtual";
-  for (const auto& [host, device, read] : {std::tuple{64 * mib, 30 * mib, 1e8}, {40 * mib, 30 * mib, 2e9}}) {
+  for (const auto& [host, device, read] : {std::tuple{64 * mib, 30 * mib, 1e8}, {39 * mib, 30 * mib, 2e9}}) {
     SCOPED_TRACE(fmt::format("{} and {}, a disk of {} bytes a second", format_bytes(host), format_bytes(device), read));
     options_.memory_bytes = host;
     options_.device_memory_bytes = device;
