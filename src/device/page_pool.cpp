@@ -148,22 +148,10 @@ std::int64_t HostPagePool::range_slot(const std::byte* data) const {
   return (data - range_.data) / options_.page_bytes;
 }
 
-std::byte* HostPagePool::lay(std::span<const PageId> pages, std::int64_t address_offset) {
-  const bool is_flat = std::adjacent_find(pages.begin(), pages.end(), [](PageId a, PageId b) {
-                         return index_of(b) != index_of(a) + 1;
-                       }) == pages.end();
-  if (!is_flat) {
-    for (std::size_t i = 0; i < pages.size(); ++i) {
-      attach(pages[i], address_offset + static_cast<std::int64_t>(i) * options_.page_bytes);
-    }
-    return address(address_offset);
-  }
-  for (const PageId page : pages) {
-    const std::lock_guard lock(mutex_);  // a turn each: others may have pages to attach
-    SPILLWAY_CHECK(index_of(page) < where_.size(), "page {} of {}", index_of(page), where_.size());
-    if (where_[index_of(page)] != home(page)) move(page, home(page));
-  }
-  return home(pages.front());
+void HostPagePool::send_home(PageId page) {
+  SPILLWAY_CHECK(index_of(page) < where_.size(), "page {} of {}", index_of(page), where_.size());
+  const std::lock_guard lock(mutex_);
+  if (where_[index_of(page)] != home(page)) move(page, home(page));
 }
 
 void HostPagePool::attach(PageId page, std::int64_t address_offset) {

@@ -1,9 +1,9 @@
 // The pages of host memory: one reservation, faulted in once, where pages lie in the order of their numbers, and an
 // address range to which they are attached.
 //
-// A stay has pages named by the plan. Where their numbers follow each other they lie next to each other at home; or
-// else they are attached at an address that the bundle has for the whole run: that moves the physical pages there
-// (mremap). So kernels see flat tensors and no byte is copied. Nothing is allocated or given back until the end.
+// A stay has pages named by the plan. Where their numbers follow each other they are flat at home; or else they are
+// attached at an address that the bundle has for the whole run, which moves the physical pages there (mremap). So
+// kernels see flat tensors and no byte is copied. Nothing is allocated or given back until the end.
 #pragma once
 
 #include <atomic>
@@ -43,11 +43,6 @@ class HostPagePool {
   HostPagePool(const HostPagePool&) = delete;
   HostPagePool& operator=(const HostPagePool&) = delete;
 
-  // Puts the pages, with their contents, next to each other in this order, and says where the first lies: at home where
-  // their numbers follow each other, or else at this offset of the address range. Threads and costs as below; what lies
-  // at home already costs nothing to speak of.
-  std::byte* lay(std::span<const PageId> pages, std::int64_t address_offset);
-
   // Puts the page, with its contents, at this offset (a multiple of page_bytes) of the address range; where it was
   // before can no longer be accessed. Costs nothing to speak of when it is there already, about 15 us otherwise, and
   // twice that when another page, left behind by an earlier stay, still lies there and has to go first.
@@ -55,6 +50,9 @@ class HostPagePool {
   // Any threads, for different pages at different offsets: the plan orders the uses of one page and of one offset. (The
   // calls take turns inside, as the kernel's would.)
   void attach(PageId page, std::int64_t address_offset);
+
+  // Puts the page, with its contents, back home, among those of the numbers beside its own. Costs and threads as above.
+  void send_home(PageId page);
 
   // In the range for stays; accessible only where pages are attached.
   std::byte* address(std::int64_t offset) const { return range_.data + offset; }

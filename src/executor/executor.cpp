@@ -10,6 +10,7 @@
 #include "base/steady_clock.h"
 #include "executor/lanes.h"
 #include "ops/matmul/matmul.h"
+#include "plan/flat.h"
 
 namespace spillway {
 namespace {
@@ -306,7 +307,14 @@ void Executor::attach(std::span<const PageId> physical, const Residence& what, D
   std::vector<PageId> pages;
   for (const PageId page : physical) pages.push_back(static_cast<PageId>(static_cast<std::int64_t>(page) - first));
   if (what.memory == MemoryId::device && accelerator_) return accelerator_->attach(address, pages, by);
-  data_[static_cast<std::size_t>(what.memory)][index_of(what.bundle)] = pool_of(what.memory).lay(pages, address);
+  HostPagePool& pool = pool_of(what.memory);
+  const bool flat = is_flat(pages);
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    flat ? pool.send_home(pages[i])
+         : pool.attach(pages[i], address + static_cast<std::int64_t>(i) * layout_.page_bytes);
+  }
+  data_[static_cast<std::size_t>(what.memory)][index_of(what.bundle)] =
+      flat ? pool.home(pages.front()) : pool.address(address);
 }
 
 bool Executor::reached(const LaneClock& clock) const {

@@ -146,9 +146,8 @@ class Simulation {
         held.push_back(found->second);
         continue;
       }
-      held.emplace_back();
-      held.back() = stay.pages;
-      attach(held.back(), stay, *planned.rates);
+      held.push_back(stay.pages);
+      attach(stay.pages, stay, *planned.rates);
     }
     Following following = trail_.follow(waits, held);
     in_memory_.clear();

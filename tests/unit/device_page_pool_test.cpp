@@ -55,25 +55,22 @@ TEST(DevicePagePool, PagesAreResidentAndZeroAtFirst) {
   EXPECT_LE(pool.huge_bytes(), pool.pool_bytes());
 }
 
-TEST(DevicePagePool, PagesInTheOrderOfTheirNumbersLieAtHomeAndOthersWhereTheyAreAttached) {
+TEST(DevicePagePool, PagesThatCameHomeLieNextToEachOther) {
   constexpr std::int64_t page_bytes = 4096;
-  HostPagePool pool({.page_bytes = page_bytes, .page_count = 6, .address_bytes = 8 * page_bytes});
-  for (std::int64_t p = 0; p < 6; ++p) {
+  constexpr std::int64_t pages = 6;
+  HostPagePool pool({.page_bytes = page_bytes, .page_count = pages, .address_bytes = 2 * pages * page_bytes});
+  for (std::int64_t p = 0; p < pages; ++p) {
     write_pattern(pool.page_data(page_of(p)), page_bytes, static_cast<std::uint64_t>(p));
+    if (p != 2) pool.attach(page_of(p), (2 * pages - 1 - p) * page_bytes);
   }
-  const auto expect_laid = [&](const std::vector<PageId>& pages, std::int64_t offset, const std::byte* expected) {
-    const std::byte* const data = pool.lay(pages, offset);
-    EXPECT_EQ(data, expected);
-    for (std::size_t i = 0; i < pages.size(); ++i) {
-      EXPECT_TRUE(has_pattern(data + static_cast<std::int64_t>(i) * page_bytes, page_bytes,
-                              static_cast<std::uint64_t>(pages[i])));
-    }
-  };
-  expect_laid({page_of(1), page_of(2), page_of(3)}, 0, pool.home(page_of(1)));
-  expect_laid({page_of(5)}, page_bytes, pool.home(page_of(5)));
-  expect_laid({page_of(2), page_of(1)}, 2 * page_bytes, pool.address(2 * page_bytes));
-  expect_laid({page_of(1), page_of(3)}, 4 * page_bytes, pool.address(4 * page_bytes));
-  expect_laid({page_of(0), page_of(1), page_of(2)}, 0, pool.home(page_of(0)));  // back from two places
+  const std::int64_t attached = pool.moves();
+  for (std::int64_t p = 0; p < pages; ++p) pool.send_home(page_of(p));
+  EXPECT_EQ(pool.moves() - attached, pages - 1) << "one was there already";
+  for (std::int64_t p = 0; p < pages; ++p) {
+    const std::byte* const data = pool.home(page_of(0)) + p * page_bytes;
+    EXPECT_EQ(pool.page_data(page_of(p)), data);
+    EXPECT_TRUE(has_pattern(data, page_bytes, static_cast<std::uint64_t>(p)));
+  }
 }
 
 // Whether the kernel gives any is its affair; what it gave is not broken up by moving.

@@ -2,8 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "executor/executor.h"
-#include "golden/model_folder.h"
-#include "plan/flat.h"
+#include "llama_in_pieces.h"
 #include "scratch_folder.h"
 #include "session/session.h"
 #include "session/setup.h"
@@ -13,23 +12,9 @@ namespace {
 
 class LayPages : public testing::Test {
  protected:
-  LayPages() {
-    golden::write_model(folder_ / "model", golden::llama_of(4, 192, 2000), "");
-    golden::write_tokens(folder_ / "tokens.npy", 2000, 2000);
-    options_.model = (folder_ / "model").string();
-    options_.data = {(folder_ / "tokens.npy").string()};
+  LayPages() : options_(llama_in_pieces(folder_, R"({"disks": [{"read_bytes_per_second": 1e8}]})")) {
     options_.eval_data = options_.data;
-    options_.output_dir = (folder_ / "out").string();
-    options_.machine = folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})").string();
-    options_.max_seq_len = 40;
-    options_.per_device_train_batch_size = 2;
-    options_.dtype = "f32";
-    options_.threads = 2;
-    options_.piece_elements = 65536;
-    options_.tile_elements = 131072;
     options_.page_size_bytes = 65536;
-    options_.save_steps = -1;
-    options_.max_steps = 1;
     options_.max_grad_norm = 0;
   }
 

@@ -1,7 +1,7 @@
 // Steps of a run that clips, in the ways that `auto` takes while clips come and go.
 #include <gtest/gtest.h>
 
-#include "golden/model_folder.h"
+#include "llama_in_pieces.h"
 #include "scratch_folder.h"
 #include "session/feed.h"
 #include "session/model_files.h"
@@ -17,25 +17,9 @@ class StepRunnerTest : public testing::Test {
  protected:
   // A disk and a processor of about the same speed, and a budget at which speculating is fastest while nothing clips.
   static TrainOptions options_in(const ScratchFolder& folder) {
-    golden::write_model(folder / "model", golden::llama_of(4, 192, 2000), "");
-    golden::write_tokens(folder / "tokens.npy", 2000, 2000);
-    TrainOptions options;
-    options.model = (folder / "model").string();
-    options.data = {(folder / "tokens.npy").string()};
-    options.output_dir = (folder / "out").string();
-    options.machine = folder
-                          .file("machine.json", R"({"disks": [{"read_bytes_per_second": 3e7}],
-                            "memory_bytes_per_second": 1e11, "f32_flops_per_second": 6e8})")
-                          .string();
-    options.max_seq_len = 40;
-    options.per_device_train_batch_size = 2;
-    options.dtype = "f32";
-    options.threads = 2;
-    options.piece_elements = 65536;
-    options.tile_elements = 131072;
+    TrainOptions options = llama_in_pieces(folder, R"({"disks": [{"read_bytes_per_second": 3e7}],
+                            "memory_bytes_per_second": 1e11, "f32_flops_per_second": 6e8})");
     options.page_size_bytes = 16384;
-    options.save_steps = -1;
-    options.max_steps = 1;
     const PlanReport report = run_plan(options);
     for (int eighths = 1; eighths < 8; ++eighths) {
       options.memory_bytes = report.min_memory_bytes + (report.in_memory_bytes - report.min_memory_bytes) * eighths / 8;
