@@ -3,9 +3,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "session/known_machine.h"
 #include "session/setup.h"
-#include "sim/op_rates.h"
 #include "sim/simulate.h"
 
 namespace spillway {
@@ -46,7 +44,10 @@ void TrainingSetup::choose_way() {
     seconds = unclipped;
   }
   if (work_of_best) take_work(*work_of_best);
-  if (planned_now != best) plan_work(work.choice, *best);
+  if (planned_now != best) {
+    plan_work(work.choice, *best);
+    lay_others();
+  }
   if (best != &after) clip_costs = simulated_clip_costs();
 }
 
@@ -62,6 +63,7 @@ std::optional<WorkChosen> TrainingSetup::plan_best_of(const std::vector<UpdateWa
   WorkChosen chosen = choose_work(limits, [&](const WorkChoice& choice) { return score_of(choice, ways); });
   if (!chosen.score.fits) return std::nullopt;
   if (!(chosen.choice == chosen.tried.back().choice)) plan_work(chosen.choice, ways);
+  lay_others();
   return chosen;
 }
 
@@ -97,15 +99,13 @@ bool TrainingSetup::may_write_as(const std::vector<UpdateWay>& ways) const {
 // With the rates that are known without measuring, or assumed; endless for a way that is not planned. Updates alone run
 // from rest to rest; a deferred step has its share of those that complete the updates of steps that commit.
 ClipCosts TrainingSetup::simulated_clip_costs() const {
-  const KnownMachine& machine = recalled();
   const auto step_seconds = [&](UpdateWay way) {
     const std::int32_t step = steps.index_of_step(way);
-    return step < 0 ? std::numeric_limits<double>::infinity() : timeline(machine, step).seconds;
+    if (step < 0) return std::numeric_limits<double>::infinity();
+    return simulated(planned.plans[static_cast<std::size_t>(step)], rates_of(step)).seconds;
   };
   const auto update_seconds = [&](std::int32_t update) {
-    const auto u = static_cast<std::size_t>(update);
-    const StepRates rates = step_rates(*planned.programs[u], machine.rates, machine.disk);
-    return simulate(planned.plans[u], planned.layout, rates).seconds;
+    return simulate(planned.plans[static_cast<std::size_t>(update)], planned.layout, rates_of(update)).seconds;
   };
   ClipCosts costs;
   costs.speculative = step_seconds(UpdateWay::speculative);

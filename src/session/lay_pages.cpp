@@ -1,6 +1,8 @@
 #include "session/lay_pages.h"
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "plan/flat.h"
@@ -15,36 +17,39 @@ struct Laid {
   Plan plan;
   Timeline times;
   double mean_seconds = 0;  // with the whole disk and without, as choices are compared
-
-  // Who attaches a page interrupts the others that compute, which the simulator does not know.
-  double cost() const { return mean_seconds + times.attach_seconds; }
 };
 
-Laid timed(Plan plan, const PlanInTime& in_time) {
-  Timeline times = in_time(plan, false);
-  const double mean = (times.seconds + in_time(plan, true).seconds) / 2;
-  return {std::move(plan), std::move(times), mean};
+// Who attaches a page interrupts the others that compute, which the simulator does not know.
+double cost_of(double seconds, const Timeline& times) { return seconds + times.attach_seconds; }
+
+// As WorkScore::mean_seconds.
+double mean_seconds(const Plan& plan, const Timeline& times, const PlanInTime& in_time) {
+  return (times.seconds + std::max(times.seconds, in_time(plan, true).seconds)) / 2;
 }
 
 // The first plan. Each try goes by when things happened in the one before, and starts from where that one ended.
-Laid best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTime& in_time, int tries, bool always,
-               double& weight) {
-  const Laid as_it_is = timed(planned.plans.front(), in_time);
-  Laid best = as_it_is;
+Laid best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTime& in_time, int tries, bool always) {
+  const Plan& as_it_is = planned.plans.front();
+  const Timeline times_as_it_is = in_time(as_it_is, false);
+  const double mean_as_it_is = mean_seconds(as_it_is, times_as_it_is, in_time);
+  Laid best{as_it_is, times_as_it_is, mean_as_it_is};
   for (const double of_late : weights) {
-    Timeline times = as_it_is.times;
+    Timeline times = times_as_it_is;
     Ground ground(planned.layout, bare);
     for (int i = 0; i < tries; ++i) {
       Plan plan = bare;
       lay_flat(plan, planned.layout, times.starts, times.ends, ground, of_late);
-      Laid next = timed(std::move(plan), in_time);
-      times = next.times;
-      ground = Ground(planned.layout, next.plan, times.ends, times.seconds);
-      const bool is_first = always && !best.plan.flat;
-      const bool is_slower = next.mean_seconds > as_it_is.mean_seconds && !always;
-      if (!is_first && (is_slower || next.cost() >= best.cost())) continue;
-      weight = of_late;
-      best = std::move(next);
+      times = in_time(plan, false);
+      ground = Ground(planned.layout, plan, times.ends, times.seconds);
+      const bool must_be = always && !best.plan.flat;
+      // Less of the disk makes none faster.
+      const bool may_be = (times.seconds <= mean_as_it_is || always) &&
+                          cost_of(times.seconds, times) < cost_of(best.mean_seconds, best.times);
+      if (!must_be && !may_be) continue;
+      const double mean = mean_seconds(plan, times, in_time);
+      const bool is_slower = mean > mean_as_it_is && !always;
+      if (!must_be && (is_slower || cost_of(mean, times) >= cost_of(best.mean_seconds, best.times))) continue;
+      best = {std::move(plan), times, mean};
     }
   }
   return best;
@@ -52,23 +57,37 @@ Laid best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTim
 
 }  // namespace
 
-void lay_pages_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
+void lay_first_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
                     const PlanInTime& in_time, int tries, bool always) {
   if (!planned.fits() || planned.has_device()) return;
   const Plan& as_it_is = planned.plans.front();
   if (as_it_is.pages > most_pages_laid_flat || std::ssize(as_it_is.instrs) > most_instrs_laid_flat) return;
-  double weight = weights.front();
-  const Laid first = best_laid(planned, unplaced_plan(planned, 0, choices, links), in_time, tries, always, weight);
-  if (!first.plan.flat) return;
-  planned.plans.front() = first.plan;
-  const Ground ground(planned.layout, first.plan, first.times.ends, first.times.seconds);
+  Laid best = best_laid(planned, unplaced_plan(planned, 0, choices, links), in_time, tries, always);
+  if (!best.plan.flat) return;
+  planned.plans.front() = std::move(best.plan);
+  check_plan(planned, 0, links);
+}
+
+void lay_others_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
+                     const PlanInTime& in_time) {
+  if (!planned.fits() || !planned.plans.front().flat) return;
+  const Plan& first = planned.plans.front();
+  const Timeline first_times = in_time(first, false);
+  const Ground ground(planned.layout, first, first_times.ends, first_times.seconds);
   for (std::size_t p = 1; p < planned.plans.size(); ++p) {
+    const Plan bare = unplaced_plan(planned, p, choices, links);
     const Timeline times = in_time(planned.plans[p], false);
-    Plan plan = unplaced_plan(planned, p, choices, links);
-    lay_flat(plan, planned.layout, times.starts, times.ends, ground, weight);
-    planned.plans[p] = std::move(plan);
+    double least = std::numeric_limits<double>::infinity();
+    for (const double of_late : weights) {
+      Plan plan = bare;
+      lay_flat(plan, planned.layout, times.starts, times.ends, ground, of_late);
+      const Timeline laid = in_time(plan, false);
+      if (cost_of(laid.seconds, laid) >= least) continue;
+      least = cost_of(laid.seconds, laid);
+      planned.plans[p] = std::move(plan);
+    }
+    check_plan(planned, p, links);
   }
-  for (std::size_t p = 0; p < planned.plans.size(); ++p) check_plan(planned, p, links);
 }
 
 }  // namespace spillway

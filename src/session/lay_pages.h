@@ -13,10 +13,14 @@ namespace spillway {
 using PlanInTime = std::function<Timeline(const Plan& plan, bool slow_disk)>;
 
 // Tries `tries` times for each of a few weights to lay the first plan flat and takes the best of those that are not
-// slower, or leaves it as it is where there is none, unless `always`. All others are then laid to follow it: bundles
-// that both have at a boundary lie on the same pages. Plans with a device, and where the first is large (plan/flat.h),
-// are left as they are.
-void lay_pages_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
+// slower, or leaves it as it is where there is none, unless `always`. All others are left as they are. Plans with a
+// device, and where the first is large (plan/flat.h), are left as they are.
+void lay_first_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
                     const PlanInTime& in_time, int tries, bool always);
+
+// Where the first plan is flat, lays all others to follow it, each with the weight that serves it best: bundles that
+// both have at a boundary lie on the same pages.
+void lay_others_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
+                     const PlanInTime& in_time);
 
 }  // namespace spillway

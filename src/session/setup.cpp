@@ -5,7 +5,6 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "session/known_machine.h"
-#include "session/lay_pages.h"
 #include "sim/op_rates.h"
 #include "sim/simulate.h"
 
@@ -100,9 +99,11 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   choose_steps();
   choose_updates();
   plan_commits();
-  lay_pages(most_tries_to_lay);
+  lay_first(most_tries_to_lay);
+  lay_others();
   work.score = score();
   recalled_.reset();
+  rates_.clear();
   weighed_.reset();
   planned.min_memory_bytes = needs_.min_memory_bytes;
   planned.in_memory_bytes = needs_.in_memory_bytes;
@@ -152,10 +153,10 @@ std::vector<UpdateWay> TrainingSetup::first_ways(const WorkChoice& choice) const
   return {choice.deferred_layers > 0 ? UpdateWay::deferred : UpdateWay::during};
 }
 
-// As plan_ways. Choices are compared with their pages laid.
+// As plan_ways. Choices are compared with the pages of their first plan laid.
 bool TrainingSetup::plan_work(const WorkChoice& choice, const std::vector<UpdateWay>& ways) {
   const bool planned_so = plan_unlaid(choice, ways);
-  if (planned_so) lay_pages(1);
+  if (planned_so) lay_first(1);
   return planned_so;
 }
 
@@ -171,7 +172,7 @@ bool TrainingSetup::plan_unlaid(const WorkChoice& choice, const std::vector<Upda
     choices.pinned.clear();
     const bool planned_so = plan_ways(ways);
     if (choice.pinned == 0 || !planned_so) return planned_so;
-    const WeighedState state(planned.plans.front(), planned.layout, timeline(recalled()));
+    const WeighedState state(planned.plans.front(), planned.layout, simulated(planned.plans.front(), rates_of(0)));
     weighed_ = {unpinned, ways, choices.device_updates, state};
   }
   choices.pinned = weighed_->state.pieces_to_keep(choice.keep, choice.pinned);
@@ -197,10 +198,14 @@ const KnownMachine& TrainingSetup::recalled() const {
   return *recalled_;
 }
 
-// A step by one of the plans, in virtual time.
-Timeline TrainingSetup::timeline(const KnownMachine& machine, std::int32_t step) const {
-  const auto s = static_cast<std::size_t>(step);
-  return simulated(planned.plans[s], step_rates(*planned.programs[s], machine.rates, machine.disk));
+// What a step takes on the machine as it is recalled.
+const StepRates& TrainingSetup::rates_of(std::int32_t program) const {
+  rates_.resize(planned.programs.size());
+  StepRates& rates = rates_[static_cast<std::size_t>(program)];
+  if (rates.op_seconds.empty()) {
+    rates = step_rates(*planned.programs[static_cast<std::size_t>(program)], recalled().rates, recalled().disk);
+  }
+  return rates;
 }
 
 // What a commit writes that this plan does not: state that stays in memory. Nothing where the plan commits.
@@ -231,17 +236,21 @@ double TrainingSetup::commit_bytes_per_second(double step_seconds, const DiskRat
   return bytes / pace().seconds_between(step_seconds, bytes / disk.write_bytes_per_second);
 }
 
-void TrainingSetup::lay_pages(int tries) {
-  if (options.flat_pages == "never") return;
-  const auto in_time = [this](const Plan& plan, bool slow_disk) {
-    StepRates rates =
-        step_rates(*planned.programs[static_cast<std::size_t>(plan.program)], recalled().rates, recalled().disk);
+PlanInTime TrainingSetup::plan_in_time() const {
+  return [this](const Plan& plan, bool slow_disk) {
+    StepRates rates = rates_of(plan.program);
     if (slow_disk) rates.scale_disk(1 - options.disk_margin);
     const bool repeats = verify_follows(plan, plan, planned.layout).empty();
     return repeats ? simulated(plan, rates) : simulate(plan, planned.layout, rates);
   };
-  lay_pages_flat(planned, choices, links(), in_time, tries, options.flat_pages == "always");
 }
+
+void TrainingSetup::lay_first(int tries) {
+  if (options.flat_pages == "never") return;
+  lay_first_flat(planned, choices, links(), plan_in_time(), tries, options.flat_pages == "always");
+}
+
+void TrainingSetup::lay_others() { lay_others_flat(planned, choices, links(), plan_in_time()); }
 
 // Where all steps commit one plan does both; the boundary is then its own.
 void TrainingSetup::plan_commits() {
@@ -267,8 +276,7 @@ WorkScore TrainingSetup::score(std::int32_t step) const {
   const DiskWrites writes = disk_writes(plan, planned.layout);
   score.state_write_bytes = writes.state_bytes;
   score.local_write_bytes = writes.local_bytes;
-  const KnownMachine& machine = recalled();
-  StepRates rates = step_rates(*planned.programs[static_cast<std::size_t>(step)], machine.rates, machine.disk);
+  StepRates rates = rates_of(step);
   const Timeline timeline = simulated(plan, rates);
   score.seconds = timeline.seconds;
   score.stalled_seconds = timeline.stalled_seconds;
@@ -276,7 +284,7 @@ WorkScore TrainingSetup::score(std::int32_t step) const {
     rates.scale_disk(1 - options.disk_margin);
     score.slow_disk_seconds = simulated(plan, rates).seconds;
   }
-  score.commit_bytes_per_second = commit_bytes_per_second(score.seconds, machine.disk, step);
+  score.commit_bytes_per_second = commit_bytes_per_second(score.seconds, recalled().disk, step);
   return score;
 }
 
@@ -309,6 +317,7 @@ bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
 
 void TrainingSetup::plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
   planned = PlannedPrograms();  // as in plan_steps
+  rates_.clear();
   steps = StepPrograms();
   steps = record_steps(model, shape, ways, speculated, deferred_weights());
   plan_steps();
@@ -328,6 +337,7 @@ PlanLinks TrainingSetup::links() const {
 // What was planned goes first: holes that it would leave between what stays are resident for the whole run.
 void TrainingSetup::plan_steps() {
   planned = PlannedPrograms();
+  rates_.clear();
   std::vector<const Program*> programs = steps.programs();
   if (evaluation) programs.push_back(&evaluation->program);
   const bool of_device = choices.accelerator && options.page_size_bytes == 0;

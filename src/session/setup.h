@@ -14,6 +14,7 @@
 #include "session/clip_policy.h"
 #include "session/commit_pace.h"
 #include "session/known_machine.h"
+#include "session/lay_pages.h"
 #include "session/model_files.h"
 #include "session/options.h"
 #include "session/planned_programs.h"
@@ -73,7 +74,6 @@ class TrainingSetup {
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
   bool is_weighed(const WorkChoice& unpinned, const std::vector<UpdateWay>& ways) const;
   const KnownMachine& recalled() const;
-  Timeline timeline(const KnownMachine& machine, std::int32_t step = 0) const;
   WorkScore score(std::int32_t step = 0) const;
   void choose_way();
   std::optional<WorkChosen> plan_best_of(const std::vector<UpdateWay>& ways);
@@ -87,7 +87,10 @@ class TrainingSetup {
   void plan_steps();
   PlanLinks links() const;
   void plan_commits();
-  void lay_pages(int tries);
+  void lay_first(int tries);
+  void lay_others();
+  PlanInTime plan_in_time() const;
+  const StepRates& rates_of(std::int32_t program) const;
   double host_update_rate() const;
   double update_memory_bytes() const;  // of a parameter, read and written by its update
   double estimated_device_updates() const;
@@ -99,6 +102,7 @@ class TrainingSetup {
   void say_where_updates_run();
 
   mutable std::optional<KnownMachine> recalled_;  // while steps are chosen: reading it takes time and memory
+  mutable std::vector<StepRates> rates_;          // by Program, of those that are planned; none: not looked at
   std::vector<UpdateWay> ways_;                   // that are planned
   std::int32_t deferred_layers_ = 0;              // 0: a deferred step defers all
   std::int64_t planned_ops_ = 0;                  // of all Programs planned while the steps are chosen
