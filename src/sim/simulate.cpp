@@ -6,7 +6,9 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -42,28 +44,30 @@ struct Active {
 // Where pages lie, to know which have to be attached.
 class Places {
  public:
+  explicit Places(std::size_t pages) : of_page_(pages, home) {}
+
   // Where it lay first, among its neighbours. How many have to be moved.
   std::int64_t go_home(PageId page) {
-    std::int64_t& where = of_page_.try_emplace(page, -1).first->second;
-    if (where < 0) return 0;
+    std::int64_t& where = of_page_[index_of(page)];
+    if (where == home) return 0;
     at_.erase(where);
-    where = -1;
+    where = home;
     return 1;
   }
 
   // A page is at one address at a time. How many have to be moved.
   std::int64_t attach(PageId page, std::int64_t address) {
-    std::int64_t& where = of_page_.try_emplace(page, -1).first->second;
+    std::int64_t& where = of_page_[index_of(page)];
     if (where == address) return 0;
-    if (where >= 0) at_.erase(where);
+    if (where != home) at_.erase(where);
     std::int64_t moves = 1;
     const auto [found, free] = at_.try_emplace(address, page);
     if (!free) {  // what lies there has to go first
-      of_page_[found->second] = -1;
+      of_page_[index_of(found->second)] = home;
       found->second = page;
       moves = 2;
     }
-    of_page_[page] = address;
+    where = address;
     return moves;
   }
 
@@ -74,14 +78,18 @@ class Places {
   }
 
  private:
-  std::map<PageId, std::int64_t> of_page_;
-  std::map<std::int64_t, PageId> at_;
+  static constexpr std::int64_t home = -1;
+
+  std::vector<std::int64_t> of_page_;  // addresses
+  std::unordered_map<std::int64_t, PageId> at_;
 };
 
 class Simulation {
  public:
   Simulation(const Layout& layout, std::int64_t pages)
-      : layout_(layout), trail_(layout.bundles.size(), static_cast<std::size_t>(pages)) {}
+      : layout_(layout),
+        trail_(layout.bundles.size(), static_cast<std::size_t>(pages)),
+        places_(static_cast<std::size_t>(pages)) {}
 
   // Lets a plan follow the last one and runs until its ops are done; moves may still be under way.
   void run(const PlannedRun& planned, const PlanWaits& waits) {
@@ -188,7 +196,10 @@ class Simulation {
     while (!waiting_[lane].empty() && active_[lane].size() < most_in_flight(lane)) {
       const Waiting next = waiting_[lane].front();
       Run& run = runs_[next.run];
-      if (!reached(run.following.wait_of(next.instr))) return;
+      std::optional<LaneClock>& wait = next_waits_[lane];
+      if (!wait) wait = run.following.wait_of(next.instr);
+      if (!reached(*wait)) return;
+      wait.reset();
       waiting_[lane].pop_front();
       start(lane, next, run);
     }
@@ -332,6 +343,7 @@ class Simulation {
   std::deque<Run> runs_;
   std::map<Residence, std::vector<PageId>> in_memory_;
   std::array<std::deque<Waiting>, lane_count> waiting_;
+  std::array<std::optional<LaneClock>, lane_count> next_waits_;  // what the first that waits waits for, once looked up
   std::array<std::deque<Active>, lane_count> active_;
   LaneClock done_{};
   double now_ = 0;
