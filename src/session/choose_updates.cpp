@@ -75,16 +75,13 @@ void TrainingSetup::choose_updates() {
 void TrainingSetup::try_device_share(double share) {
   const double share_before = choices.device_updates;
   const WorkChosen work_before = work;
-  const ClipCosts clip_costs_before = clip_costs;
   const std::vector<UpdateWay> ways_before = ways_;
   const double cost_before = cost_of(score());
   choices.device_updates = share;
-  clip_costs = ClipCosts();
   choose_steps(work.choice);
   if (cost_of(score()) < cost_before) return;
   choices.device_updates = share_before;
   work = work_before;
-  clip_costs = clip_costs_before;
   plan_work(work.choice, ways_before);
 }
 

@@ -34,7 +34,9 @@ void TrainingSetup::choose_way() {
   for (const std::vector<UpdateWay>& ways : candidates) {
     std::optional<WorkChosen> chosen = plan_best_of(ways);
     planned_now = &ways;
-    if (!chosen || !may_write_as(ways)) continue;
+    if (!chosen) continue;
+    lay_others();
+    if (!may_write_as(ways)) continue;
     const ClipCosts costs = simulated_clip_costs();
     if (ways.size() > 1 && break_even_share(costs) == 0) continue;  // it would never speculate
     const double unclipped = std::min(costs.speculative, costs.deferred);
@@ -44,11 +46,7 @@ void TrainingSetup::choose_way() {
     seconds = unclipped;
   }
   if (work_of_best) take_work(*work_of_best);
-  if (planned_now != best) {
-    plan_work(work.choice, *best);
-    lay_others();
-  }
-  if (best != &after) clip_costs = simulated_clip_costs();
+  if (planned_now != best) plan_work(work.choice, *best);
 }
 
 // What gives way and what is kept was chosen for a step that updates after backward, and is chosen anew for one that
@@ -63,7 +61,6 @@ std::optional<WorkChosen> TrainingSetup::plan_best_of(const std::vector<UpdateWa
   WorkChosen chosen = choose_work(limits, [&](const WorkChoice& choice) { return score_of(choice, ways); });
   if (!chosen.score.fits) return std::nullopt;
   if (!(chosen.choice == chosen.tried.back().choice)) plan_work(chosen.choice, ways);
-  lay_others();
   return chosen;
 }
 

@@ -16,7 +16,7 @@ constexpr std::array weights = {0.5, 0.1, 0.02};
 struct Laid {
   Plan plan;
   Timeline times;
-  double mean_seconds = 0;  // with the whole disk and without, as choices are compared
+  double mean_seconds = 0;  // with the whole disk and with less of it, as choices are compared
 };
 
 // Who attaches a page interrupts the others that compute, which the simulator does not know.
@@ -40,7 +40,7 @@ Laid best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTim
       Plan plan = bare;
       lay_flat(plan, planned.layout, times.starts, times.ends, ground, of_late);
       times = in_time(plan, false);
-      ground = Ground(planned.layout, plan, times.ends, times.seconds);
+      if (i + 1 < tries) ground = Ground(planned.layout, plan, times.ends, times.seconds);
       const bool must_be = always && !best.plan.flat;
       // Less of the disk makes none faster.
       const bool may_be = (times.seconds <= mean_as_it_is || always) &&

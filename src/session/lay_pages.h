@@ -1,4 +1,4 @@
-// The pages of plans that were chosen, laid anew so that fewer have to be moved (plan/flat.h), if that is faster.
+// The pages of plans, laid anew so that fewer have to be moved (plan/flat.h), where a step is not slower for it.
 #pragma once
 
 #include <functional>

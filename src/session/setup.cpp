@@ -102,13 +102,14 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
   lay_first(most_tries_to_lay);
   lay_others();
   work.score = score();
-  recalled_.reset();
-  rates_.clear();
-  weighed_.reset();
+  if (planned.fits() && steps.go_both_ways()) clip_costs = simulated_clip_costs();
   planned.min_memory_bytes = needs_.min_memory_bytes;
   planned.in_memory_bytes = needs_.in_memory_bytes;
   planned.min_device_bytes = needs_.min_device_bytes;
   if (std::string note = note_on_work(); !note.empty()) notes.push_back(std::move(note));
+  recalled_.reset();
+  rates_.clear();
+  weighed_.reset();
   if (guessed_the_disk())
     notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
   say_where_updates_run();
@@ -198,7 +199,7 @@ const KnownMachine& TrainingSetup::recalled() const {
   return *recalled_;
 }
 
-// What a step takes on the machine as it is recalled.
+// What a Program takes on the machine as it is recalled.
 const StepRates& TrainingSetup::rates_of(std::int32_t program) const {
   rates_.resize(planned.programs.size());
   StepRates& rates = rates_[static_cast<std::size_t>(program)];

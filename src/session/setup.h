@@ -43,7 +43,7 @@ class TrainingSetup {
   Model model;
   WorkChosen work;  // how the step is worked through, and what else was tried
   StepPrograms steps;
-  ClipCosts clip_costs;  // where steps may speculate or defer
+  ClipCosts clip_costs;  // where steps go both ways
   std::optional<EvaluationProgram> evaluation;
   KernelCache kernels;
   PlannedPrograms planned;  // the steps' Programs, then evaluation

@@ -26,6 +26,9 @@ struct StepPrograms {
   std::vector<std::string_view> names() const;  // of the plans, in the same order
   // The place of a step in that order; -1 when the run has none of this way.
   std::int32_t index_of_step(UpdateWay way) const;
+  bool has(UpdateWay way) const { return index_of_step(way) >= 0; }
+  // Whether a step may speculate or defer, as a ClipPolicy says.
+  bool go_both_ways() const { return has(UpdateWay::speculative) && has(UpdateWay::deferred); }
   std::int32_t index_of_redo() const { return static_cast<std::int32_t>(steps.size()); }
   std::int32_t index_of_flush() const { return index_of_redo() + (redo ? 1 : 0); }
   std::int32_t count() const { return index_of_flush() + (flush ? 1 : 0); }

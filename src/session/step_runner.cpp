@@ -39,9 +39,7 @@ double read_double(const Executor& executor, std::int32_t program, const Operand
 }
 
 ClipPolicy policy_of(const TrainingSetup& setup) {
-  const bool speculates = setup.steps.index_of_step(UpdateWay::speculative) >= 0;
-  const bool defers = setup.steps.index_of_step(UpdateWay::deferred) >= 0;
-  return speculates && defers ? ClipPolicy(setup.clip_costs) : ClipPolicy(setup.steps.usual().way);
+  return setup.steps.go_both_ways() ? ClipPolicy(setup.clip_costs) : ClipPolicy(setup.steps.usual().way);
 }
 
 StepRunner::StepRunner(const TrainingSetup& setup, Executor& executor, const Windows* windows,

@@ -23,7 +23,7 @@ class StepRunnerTest : public testing::Test {
     const PlanReport report = run_plan(options);
     for (int eighths = 1; eighths < 8; ++eighths) {
       options.memory_bytes = report.min_memory_bytes + (report.in_memory_bytes - report.min_memory_bytes) * eighths / 8;
-      if (TrainingSetup(options).steps.index_of_step(UpdateWay::speculative) >= 0) break;
+      if (TrainingSetup(options).steps.has(UpdateWay::speculative)) break;
     }
     return options;
   }
