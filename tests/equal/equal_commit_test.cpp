@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "executor/executor.h"
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "ops/adamw/adamw.h"
 #include "scratch_folder.h"
 #include "session/feed.h"
@@ -31,6 +32,7 @@ class EqualCommit : public testing::Test {
     options.threads = 2;
     options.piece_elements = 65536;
     options.page_size_bytes = 16384;
+    leave_one_choice_under_sanitizer(options);
     options.max_grad_norm = 0;
     setup_.emplace(options);
   }

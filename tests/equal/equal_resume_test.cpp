@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/checkpoint_verbs.h"
@@ -39,6 +40,7 @@ class EqualResume : public testing::TestWithParam<std::string> {
     options_.threads = 2;
     options_.piece_elements = 65536;
     options_.page_size_bytes = 16384;
+    leave_one_choice_under_sanitizer(options_);
     options_.output_dir = (scratch_ / "whole").string();
     smallest_bytes_ = run_plan(options_).min_memory_bytes + (std::int64_t{1} << 20);  // earlier runs of this process
     options_.memory_bytes = std::int64_t{1} << 30;

@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "formats/atomic_file.h"
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/checkpoint_verbs.h"
@@ -115,6 +116,7 @@ class CheckpointUse : public testing::Test {
     options_.max_seq_len = 16;
     options_.per_device_train_batch_size = 2;
     options_.dtype = "f32";
+    leave_one_choice_under_sanitizer(options_);
     options_.threads = 1;
     options_.save_steps = 1;
     options_.memory_bytes = std::int64_t{1} << 30;

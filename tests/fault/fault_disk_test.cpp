@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "executor/executor.h"
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "scoped_variable.h"
 #include "scratch_folder.h"
@@ -48,6 +49,7 @@ class FaultDisk : public testing::Test {
     options_.per_device_train_batch_size = 2;
     options_.max_seq_len = 32;
     options_.dtype = "f32";
+    leave_one_choice_under_sanitizer(options_);
     options_.threads = 2;
     options_.page_size_bytes = 4096;
     options_.memory_bytes = run_plan(options_).min_memory_bytes;
@@ -128,6 +130,7 @@ TEST_F(FaultDisk, ASpillFileThatMayNotGrowIsADeviceErrorBeforeTheFirstStep) {
 // What the run itself needs there is less.
 TEST_F(FaultDisk, ADiskThatCannotBeMeasuredInPassingIsAssumed) {
   const ScopedVariable cache("XDG_CACHE_HOME", scratch_ / "cache");
+  options_.recompute = "auto";  // for whoever has something to choose
   options_.per_device_train_batch_size = 128;
   options_.page_size_bytes = 64 << 10;
   options_.memory_bytes = run_plan(options_).min_memory_bytes + (6 << 20);  // 16 MiB of pages, to measure in
@@ -257,9 +260,9 @@ class ShortFileEngine final : public IoEngine {
 struct Engine {
   const char* name;
   bool allow_uring;
-  std::int64_t least_requests = 100;  // of a run: the budget is small enough that things move
-  bool device = false;                // the smallest device above the smallest host, which takes part of the moves
-  bool takes_back = false;            // each step is speculative, taken back, and its updates are made again
+  std::int64_t least_requests = 60;  // of a run: the budget is small enough that things move
+  bool device = false;               // the smallest device above the smallest host, which takes part of the moves
+  bool takes_back = false;           // each step is speculative, taken back, and its updates are made again
 };
 void PrintTo(const Engine& engine, std::ostream* out) { *out << engine.name; }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/portable.h"
@@ -33,6 +34,7 @@ class FaultFinished : public testing::Test {
     options_.per_device_train_batch_size = 2;
     options_.max_seq_len = 16;
     options_.dtype = "f32";
+    leave_one_choice_under_sanitizer(options_);
     options_.threads = 1;
     options_.memory_bytes = std::int64_t{1} << 30;
     options_.save_steps = 1;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/session.h"
@@ -79,6 +80,7 @@ TEST(FlightRecord, SaysTheTruthWheneverTheRunIsKilled) {
   options.per_device_train_batch_size = 2;
   options.max_seq_len = 64;
   options.dtype = "f32";
+  leave_one_choice_under_sanitizer(options);
   options.threads = 2;
   options.page_size_bytes = 16384;
   options.memory_bytes = std::int64_t{1} << 40;

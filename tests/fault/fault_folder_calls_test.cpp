@@ -11,6 +11,7 @@
 #include <set>
 
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/run_folder.h"
@@ -65,6 +66,7 @@ class FolderCalls : public testing::Test {
     options_.max_steps = 2;
     options_.max_seq_len = 16;
     options_.dtype = "f32";
+    leave_one_choice_under_sanitizer(options_);
     options_.threads = 1;
     options_.memory_bytes = std::int64_t{1} << 30;
     synced.clear();

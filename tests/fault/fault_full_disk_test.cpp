@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/checkpoint_verbs.h"
@@ -52,6 +53,7 @@ class FaultFullDisk : public testing::TestWithParam<bool> {
     options_.per_device_train_batch_size = 2;
     options_.max_seq_len = 32;
     options_.dtype = "f32";
+    leave_one_choice_under_sanitizer(options_);
     options_.threads = 2;
     options_.page_size_bytes = 4096;
     options_.save_steps = 1;

@@ -17,7 +17,6 @@
 #include "golden/model_folder.h"
 #include "scratch_folder.h"
 #include "text/tokenizer.h"
-#include "under_sanitizer.h"
 
 namespace spillway {
 namespace {
@@ -197,7 +196,6 @@ class FaultMemory : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudget) {
-  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
   for (const std::int64_t budget : budgets()) {
     const Ended ended = run(arguments("train", budget));
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
@@ -207,7 +205,6 @@ TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudget) {
 }
 
 TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudgetWhileItExports) {
-  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
   const std::vector<std::string> exporting{"--save-steps", "1", "--export-steps", "1"};
   const Ended planned = run(arguments("plan", 0, exporting));
   const nlohmann::json report = nlohmann::json::parse(planned.out);
@@ -224,7 +221,6 @@ TEST_P(FaultMemory, TheWholeProcessStaysWithinTheBudgetWhileItExports) {
 
 // Near the smallest budget of each: what may be forced, steps that clip and steps that do not, and hostile settings.
 TEST_P(FaultMemory, TheWholeProcessStaysWithinASmallBudgetWhateverIsForced) {
-  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
   using Words = std::vector<std::string>;
   const std::vector<Words> all{
       {"--policy", "lru", "--recompute", "block", "--max-grad-norm", "0"},
@@ -262,8 +258,7 @@ TEST_P(FaultMemory, TheWholeProcessStaysWithinASmallBudgetWhateverIsForced) {
 
 TEST_P(FaultMemory, PlanSaysFitsForExactlyTheBudgetsAtWhichTrainRuns) {
   const std::int64_t smallest = budgets().front();
-  for (const std::int64_t budget :
-       cases(std::vector{smallest - 1 * mib, smallest, smallest + 1 * mib, smallest * 2, smallest / 4})) {
+  for (const std::int64_t budget : {smallest - 1 * mib, smallest, smallest + 1 * mib, smallest * 2, smallest / 4}) {
     const nlohmann::json report = plan(budget);
     const Ended ended = run(arguments("train", budget));
     EXPECT_EQ(report["fits"].get<bool>(), ended.exit_code == 0) << format_bytes(budget) << "\n" << ended.err;
@@ -284,7 +279,6 @@ TEST_P(FaultMemory, ATooSmallBudgetIsRefusedWithTheSmallestThatWorks) {
 }
 
 TEST_P(FaultMemory, IsNotKilledUnderALimitOfTheSameSize) {
-  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
   for (const std::int64_t budget : budgets()) {
     const MemoryGroup group(budget);
     if (!group.limited()) GTEST_SKIP() << group.why_not();
@@ -296,7 +290,6 @@ TEST_P(FaultMemory, IsNotKilledUnderALimitOfTheSameSize) {
 
 // A tokenizer that stays, and a sampler that weighs every token, beside weights that do not all fit.
 TEST_P(FaultMemory, GenerationStaysWithinItsSmallestBudgetWithALargeVocabulary) {
-  if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
   // By text and by another process, since this one must stay small.
   std::vector<std::string> bytes;
   const nlohmann::json base = nlohmann::json::parse(bytes_tokenizer_json());
@@ -344,10 +337,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, FaultMemory, testing::Values("f32", "bf16"),
 // Sizes that bench/ measures, in pages of the usual size.
 class FaultMemoryOfBench : public FaultMemory {
  protected:
-  void SetUp() override {
-    if (is_instrumented()) GTEST_SKIP() << "a sanitizer's own memory is not the program's";
-    golden::write_tokens(scratch_ / "tokens.npy", 3000, 256);
-  }
+  void SetUp() override { golden::write_tokens(scratch_ / "tokens.npy", 3000, 256); }
 
   void make_model(const std::vector<std::string>& sizes) {
     std::vector<std::string> words{"init"};

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/session.h"
@@ -74,6 +75,7 @@ class FaultReadAgain : public testing::Test {
     options_.per_device_train_batch_size = 2;
     options_.max_seq_len = 32;
     options_.dtype = "f32";
+    leave_one_choice_under_sanitizer(options_);
     options_.threads = 2;
     options_.page_size_bytes = 4096;
     options_.allow_uring = false;

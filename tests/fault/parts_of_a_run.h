@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "golden/model_folder.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/run_store.h"
@@ -52,6 +53,7 @@ class PartsOfARun : public testing::Test {
     options_.max_seq_len = 32;
     options_.learning_rate = 1e-3;
     options_.dtype = "f32";
+    leave_one_choice_under_sanitizer(options_);
     options_.threads = 1;
     options_.piece_elements = 16384;
     options_.page_size_bytes = 16384;

@@ -35,7 +35,8 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
       "plan",        "--model",   path("larger"),       "--data",     path("data.txt"),
       "--dtype",     "f32",       "--max-seq-len",      "16",         "--gradient-accumulation-steps",
       "4",           "--machine", path("machine.json"), "--disk-tbw", "100",
-      "--max-steps", "7"};
+      "--max-steps", "7",         "--recompute",        "none",       "--order",
+      "layer"};
   const auto plan = [&](const std::string& memory) {
     std::vector<std::string> arguments = asked;
     arguments.insert(arguments.end(), {"--memory", memory, "--json"});
@@ -112,7 +113,7 @@ class PlansOfFourLayers : public Verbs {
 TEST_F(PlansOfFourLayers, PlanSaysWhichWayStepsClip) {
   folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
   const auto plan = [&](std::vector<std::string> more) {
-    more.insert(more.end(), {"--max-steps", "7"});
+    more.insert(more.end(), {"--max-steps", "7", "--recompute", "none", "--order", "layer"});
     return plan_of_larger(more);
   };
   const auto smallest = nlohmann::json::parse(plan({"--json"})).at("min_memory_bytes").get<std::int64_t>();

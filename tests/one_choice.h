@@ -1,0 +1,18 @@
+// Choosing plans a step a hundred times over by the same code, under a sanitizer for seconds. Runs there that are of
+// something else are left one way to go; in release they choose.
+#pragma once
+
+#include "session/options.h"
+#include "under_sanitizer.h"
+
+namespace spillway {
+
+inline void leave_one_choice_under_sanitizer(TrainOptions& options) {
+  if (!under_sanitizer) return;
+  options.order = "layer";
+  options.recompute = "none";
+  options.policy = "farthest";
+  options.clip_mode = "after";
+}
+
+}  // namespace spillway
