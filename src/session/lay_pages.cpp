@@ -13,43 +13,40 @@ namespace {
 // Of a stay that begins late, some is waited for: more where the disk is what binds.
 constexpr std::array weights = {0.5, 0.1, 0.02};
 
-struct Laid {
-  Plan plan;
-  Timeline times;
-  double mean_seconds = 0;  // with the whole disk and with less of it, as choices are compared
-};
-
 // Who attaches a page interrupts the others that compute, which the simulator does not know.
 double cost_of(double seconds, const Timeline& times) { return seconds + times.attach_seconds; }
 
-// As WorkScore::mean_seconds.
+// With the whole disk and with less of it, as choices are compared (WorkScore::mean_seconds).
 double mean_seconds(const Plan& plan, const Timeline& times, const PlanInTime& in_time) {
   return (times.seconds + std::max(times.seconds, in_time(plan, true).seconds)) / 2;
 }
 
 // The first plan. Each try goes by when things happened in the one before, and starts from where that one ended.
-Laid best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTime& in_time, int tries, bool always) {
-  const Plan& as_it_is = planned.plans.front();
-  const Timeline times_as_it_is = in_time(as_it_is, false);
-  const double mean_as_it_is = mean_seconds(as_it_is, times_as_it_is, in_time);
-  Laid best{as_it_is, times_as_it_is, mean_as_it_is};
+Plan best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTime& in_time, int tries, bool always) {
+  Plan best = planned.plans.front();
+  const Timeline as_it_is = in_time(best, false);
+  double most = std::numeric_limits<double>::infinity();
+  double least = most;
+  if (!always) {
+    most = mean_seconds(best, as_it_is, in_time);
+    least = cost_of(most, as_it_is);
+  }
+  const auto is_better = [&](double seconds, const Timeline& times) {
+    return seconds <= most && cost_of(seconds, times) < least;
+  };
   for (const double of_late : weights) {
-    Timeline times = times_as_it_is;
+    Timeline times = as_it_is;
     Ground ground(planned.layout, bare);
     for (int i = 0; i < tries; ++i) {
       Plan plan = bare;
       lay_flat(plan, planned.layout, times.starts, times.ends, ground, of_late);
       times = in_time(plan, false);
       if (i + 1 < tries) ground = Ground(planned.layout, plan, times.ends, times.seconds);
-      const bool must_be = always && !best.plan.flat;
-      // Less of the disk makes none faster.
-      const bool may_be = (times.seconds <= mean_as_it_is || always) &&
-                          cost_of(times.seconds, times) < cost_of(best.mean_seconds, best.times);
-      if (!must_be && !may_be) continue;
+      if (!is_better(times.seconds, times)) continue;  // less of the disk makes none faster
       const double mean = mean_seconds(plan, times, in_time);
-      const bool is_slower = mean > mean_as_it_is && !always;
-      if (!must_be && (is_slower || cost_of(mean, times) >= cost_of(best.mean_seconds, best.times))) continue;
-      best = {std::move(plan), times, mean};
+      if (!is_better(mean, times)) continue;
+      least = cost_of(mean, times);
+      best = std::move(plan);
     }
   }
   return best;
@@ -62,9 +59,9 @@ void lay_first_flat(PlannedPrograms& planned, const RunChoices& choices, const P
   if (!planned.fits() || planned.has_device()) return;
   const Plan& as_it_is = planned.plans.front();
   if (as_it_is.pages > most_pages_laid_flat || std::ssize(as_it_is.instrs) > most_instrs_laid_flat) return;
-  Laid best = best_laid(planned, unplaced_plan(planned, 0, choices, links), in_time, tries, always);
-  if (!best.plan.flat) return;
-  planned.plans.front() = std::move(best.plan);
+  Plan best = best_laid(planned, unplaced_plan(planned, 0, choices, links), in_time, tries, always);
+  if (!best.flat) return;
+  planned.plans.front() = std::move(best);
   check_plan(planned, 0, links);
 }
 

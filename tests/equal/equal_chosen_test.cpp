@@ -138,7 +138,7 @@ TEST_F(Chosen, WhereEachStepCommitsALimitOnWritesIsThatOfThePlan) {
 }
 
 // On a disk and a processor of about the same speed at these sizes, so that it matters when updates run.
-TEST_F(Chosen, NoWayToClipIsSlowerThanUpdatesAfterBackward) {
+TEST_F(Chosen, WhereStepsMayClipNoWayIsFaster) {
   const std::string machine = scratch_
                                   .file("alike.json", R"({"disks": [{"read_bytes_per_second": 1e7}],
       "memory_bytes_per_second": 1e9, "bf16_flops_per_second": 1e8, "f32_flops_per_second": 1e8})")
