@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "plan/crowding.h"
 
 namespace spillway {
 namespace {
@@ -57,9 +58,9 @@ class EverythingOnDisk : public VictimPolicy {
 class Lifetime : public VictimPolicy {
  public:
   Lifetime(const Layout& layout, std::int32_t program, std::int64_t pages, const Uses& uses)
-      : pages_(pages), alive_pages_(static_cast<std::size_t>(uses.segments()), 0) {
-    note_periods(layout, program, uses);
-    choose();
+      : segments_(static_cast<std::size_t>(uses.segments())) {
+    Crowding crowding(alive_pages(layout, program, uses), pages);
+    choose(crowding);
   }
 
   std::int32_t lookahead_segments() const override { return 12; }
@@ -81,54 +82,66 @@ class Lifetime : public VictimPolicy {
     return (static_cast<std::int64_t>(index_of(bundle)) << 32) + segment;
   }
 
-  void note_periods(const Layout& layout, std::int32_t program, const Uses& uses) {
+  // By segment, of what is in memory where nothing leaves; and the periods in which something could.
+  std::vector<std::int64_t> alive_pages(const Layout& layout, std::int32_t program, const Uses& uses) {
     const ProgramLayout& step = layout.programs[static_cast<std::size_t>(program)];
+    std::vector<std::int64_t> alive(segments_, 0);
+    std::vector<std::int64_t> change(segments_ + 1, 0);
     for (std::int32_t s = 0; s < uses.segments(); ++s) {
       for (const Use& use : step.uses[static_cast<std::size_t>(s)]) {
         const std::int64_t pages = layout.pages_of(use.bundle);
         const std::int32_t next = uses.next(use.bundle, s);
-        alive_pages_[static_cast<std::size_t>(s)] += pages;
+        alive[static_cast<std::size_t>(s)] += pages;
         if (next == never_used) continue;
         const Period period{use.bundle, s, next, pages};
-        for_each_segment(period, [&](std::size_t at) { alive_pages_[at] += pages; });
+        for_each_range(period, [&](std::size_t begin, std::size_t end) {
+          change[begin] += pages;
+          change[end] -= pages;
+        });
         if (next - s > 1) periods_.push_back(period);
       }
     }
+    std::int64_t between_uses = 0;
+    for (std::size_t s = 0; s < segments_; ++s) alive[s] += between_uses += change[s];
+    return alive;
   }
 
+  // Of segments of the step: two where the period goes on in the next step.
   template <typename Function>
-  void for_each_segment(const Period& period, const Function& function) const {
-    const auto segments = static_cast<std::int32_t>(alive_pages_.size());
-    for (std::int32_t s = period.begin + 1; s < period.end; ++s) function(static_cast<std::size_t>(s % segments));
+  void for_each_range(const Period& period, const Function& function) const {
+    const auto begin = static_cast<std::size_t>(period.begin) + 1;
+    const auto end = static_cast<std::size_t>(period.end);
+    if (begin < segments_) function(begin, std::min(end, segments_));
+    const std::size_t wrapped = std::max(begin, segments_) - segments_;
+    if (end > segments_) function(wrapped, end - segments_);
   }
 
   // Bytes moved cancel out: pages relieved in each segment of need, for as many pages moved.
-  std::int64_t benefit(const Period& period) const {
+  std::int64_t benefit(const Period& period, const Crowding& crowding) const {
     std::int64_t segments = 0;
-    for_each_segment(period, [&](std::size_t s) { segments += alive_pages_[s] > pages_ ? 1 : 0; });
+    for_each_range(period, [&](std::size_t begin, std::size_t end) { segments += crowding.crowded(begin, end); });
     return segments;
   }
 
   // Benefits only fall while periods are taken, so the best is known once its benefit is up to date.
-  void choose() {
+  void choose(Crowding& crowding) {
     std::priority_queue<std::pair<std::int64_t, std::size_t>> order;
-    for (std::size_t i = 0; i < periods_.size(); ++i) order.emplace(benefit(periods_[i]), i);
+    for (std::size_t i = 0; i < periods_.size(); ++i) order.emplace(benefit(periods_[i], crowding), i);
     while (!order.empty() && order.top().first > 0) {
       const auto [before, i] = order.top();
       order.pop();
       const Period& period = periods_[i];
-      const std::int64_t now = benefit(period);
+      const std::int64_t now = benefit(period, crowding);
       if (now < before) {
         order.emplace(now, i);
         continue;
       }
       chosen_.insert(key(period.bundle, period.begin));
-      for_each_segment(period, [&](std::size_t s) { alive_pages_[s] -= period.pages; });
+      for_each_range(period, [&](std::size_t begin, std::size_t end) { crowding.relieve(begin, end, period.pages); });
     }
   }
 
-  std::int64_t pages_;
-  std::vector<std::int64_t> alive_pages_;  // by segment, of what is in memory
+  std::size_t segments_;
   std::vector<Period> periods_;
   std::unordered_set<std::int64_t> chosen_;
 };
