@@ -18,6 +18,8 @@ struct CUevent_st;
 
 namespace spillway::cuda {
 
+class OpOperands;
+
 // What the kernels need to know of the device they are made for.
 struct DeviceFacts {
   int index = 0;
@@ -39,6 +41,7 @@ class Device final : public Accelerator {
   std::int64_t memory_bytes() const override { return facts_.memory_bytes; }
   std::int64_t free_bytes() const override;
   MachineRates measured(MachineRates rates) override;
+  std::vector<double> measured_ops(std::span<const KernelKey> ops, std::int64_t memory_bytes, double seconds) override;
 
   std::unique_ptr<Kernel> make_kernel(const KernelKey& key) override;
   void reserve(const AcceleratorMemory& memory, HostPagePool& host) override;
@@ -77,6 +80,7 @@ class Device final : public Accelerator {
  private:
   Stream stream(DeviceStream which) const { return streams_[static_cast<int>(which)]; }
   void make_current() const;  // for the calling thread
+  double seconds_of_op(const Kernel& kernel, const KernelKey& key, OpOperands& operands);
   double seconds_of_mapping();
   double seconds_of_product(DType dtype);
   double seconds_of_copy(std::byte* to, const std::byte* from, std::int64_t bytes);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "device/page_pool.h"
 #include "machine/rates.h"
@@ -47,6 +48,10 @@ class Accelerator {
   virtual std::int64_t free_bytes() const = 0;
   // Rates of products, of its memory and of its link, measured now in a fraction of a second. The rest as in `rates`.
   virtual MachineRates measured(MachineRates rates) = 0;
+  // Seconds of each of these ops where it is started behind others, measured now, in this order and until `seconds` are
+  // over, with operands in at most `memory_bytes` of its memory, of which nothing is reserved; 0: not measured.
+  virtual std::vector<double> measured_ops(std::span<const KernelKey> ops, std::int64_t memory_bytes,
+                                           double seconds) = 0;
 
   // A kernel whose one task starts the op on the compute stream. The device outlives it.
   virtual std::unique_ptr<Kernel> make_kernel(const KernelKey& key) = 0;

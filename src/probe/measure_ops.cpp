@@ -14,10 +14,9 @@ namespace {
 constexpr std::int64_t least_memory_bytes = 8 * mib;
 constexpr std::int64_t cold_bytes = 256 * mib;  // beyond the caches of most processors, both halves
 
-std::int64_t largest_operands(const Program& program, std::span<const std::size_t> ops) {
+std::int64_t largest_operands(std::span<const KernelKey> keys) {
   std::int64_t most = 0;
-  for (const std::size_t op : ops) {
-    const KernelKey key = key_of(program, program.ops[op]);
+  for (const KernelKey& key : keys) {
     for (const auto* types : {&key.reads, &key.writes}) {
       std::int64_t bytes = 0;
       for (const ValueType& type : *types) bytes += round_up(type.bytes(), 4096);
@@ -27,39 +26,74 @@ std::int64_t largest_operands(const Program& program, std::span<const std::size_
   return most;
 }
 
+// Classes of op and their kernels.
+struct Wanted {
+  std::vector<OpClass> classes;
+  std::vector<KernelKey> keys;
+};
+
+// Those of the Program that are not known, or all of them; those that weigh most in a step first.
+Wanted wanted_of(const Program& program, bool all, const MachineRates& rates) {
+  const OpClasses classes = classes_of(program);
+  std::vector<std::size_t> first(classes.classes.size());  // an op of each class
+  for (std::size_t op = program.ops.size(); op-- > 0;) first[classes.of_op[op]] = op;
+  std::vector<std::size_t> order;
+  for (std::size_t c = 0; c < first.size(); ++c) {
+    if (all || rates.find(classes.classes[c]) == nullptr) order.push_back(c);
+  }
+  const auto weight = [&](std::size_t c) {
+    return static_cast<double>(classes.count[c]) * roofline_seconds(classes.classes[c], rates);
+  };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
+  Wanted wanted;
+  for (const std::size_t c : order) {
+    wanted.classes.push_back(classes.classes[c]);
+    wanted.keys.push_back(key_of(program, program.ops[first[c]]));
+  }
+  return wanted;
+}
+
 }  // namespace
 
 std::int64_t measure_ops(const Program& program, KernelCache& kernels, std::int64_t page_bytes,
                          const ProbeLimits& limits, MachineRates& rates) {
   const auto start = SteadyClock::now();
-  const OpClasses classes = classes_of(program);
-  std::vector<std::size_t> first(classes.classes.size());  // an op of each class
-  for (std::size_t op = program.ops.size(); op-- > 0;) first[classes.of_op[op]] = op;
-  std::vector<std::size_t> wanted;
-  for (std::size_t c = 0; c < first.size(); ++c) {
-    if (limits.again || rates.find(classes.classes[c]) == nullptr) wanted.push_back(c);
-  }
-  if (wanted.empty()) return 0;
-  const auto weight = [&](std::size_t c) {
-    return static_cast<double>(classes.count[c]) * roofline_seconds(classes.classes[c], rates);
-  };
-  std::stable_sort(wanted.begin(), wanted.end(), [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
-  std::vector<std::size_t> ops;
-  for (const std::size_t c : wanted) ops.push_back(first[c]);
-  const std::int64_t memory_bytes = std::min(std::clamp(16 * largest_operands(program, ops), least_memory_bytes,
-                                                        std::max(cold_bytes, 2 * largest_operands(program, ops))),
-                                             limits.memory_bytes);
+  const auto [classes, keys] = wanted_of(program, limits.again, rates);
+  if (keys.empty()) return 0;
+  const std::int64_t memory_bytes = std::min(
+      std::clamp(16 * largest_operands(keys), least_memory_bytes, std::max(cold_bytes, 2 * largest_operands(keys))),
+      limits.memory_bytes);
   OpTimer timer(static_cast<int>(rates.threads), memory_bytes, kernels.scratch_bytes(), page_bytes >= huge_page_bytes);
   std::int64_t measured = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
     const double left = limits.seconds - seconds_since(start);
     if (left <= 0) break;
-    const KernelKey key = key_of(program, program.ops[ops[i]]);
-    const OpClass& what = classes.classes[wanted[i]];
+    const KernelKey& key = keys[i];
+    const OpClass& what = classes[i];
     // The warm-up and one run of a long op may take what is left, and a bit.
     if (!timer.has_room(key) || 2 * op_estimate(what, rates).seconds > 1.5 * left) continue;
-    const double share = std::max(0.03 * limits.seconds, left / static_cast<double>(wanted.size() - i));
+    const double share = std::max(0.03 * limits.seconds, left / static_cast<double>(keys.size() - i));
     rates.set({what, rates.threads, timer.seconds(key, kernels.get(key), std::min(left, share)), RateSource::measured});
+    ++measured;
+  }
+  return measured;
+}
+
+std::int64_t measure_device_ops(const Program& program, Accelerator& device, const ProbeLimits& limits,
+                                MachineRates& rates) {
+  const auto [classes, keys] = wanted_of(program, limits.again, rates);
+  std::vector<KernelKey> kernels;  // parts of one tensor are classes of their own, with one kernel
+  std::vector<std::size_t> kernel_of;
+  for (const KernelKey& key : keys) {
+    const auto known = std::find(kernels.begin(), kernels.end(), key);
+    kernel_of.push_back(static_cast<std::size_t>(known - kernels.begin()));
+    if (known == kernels.end()) kernels.push_back(key);
+  }
+  const std::vector<double> seconds = device.measured_ops(kernels, limits.memory_bytes, limits.seconds);
+  std::int64_t measured = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (seconds[kernel_of[i]] <= 0) continue;
+    rates.set({classes[i], rates.threads, seconds[kernel_of[i]], RateSource::measured});
     ++measured;
   }
   return measured;

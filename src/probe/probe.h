@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "executor/accelerator.h"
 #include "executor/kernel_table.h"
 #include "machine/rates.h"
 
@@ -30,6 +31,10 @@ std::string device_of(const std::filesystem::path& directory, const std::filesys
 // measured.
 std::int64_t measure_ops(const Program& program, KernelCache& kernels, std::int64_t page_bytes,
                          const ProbeLimits& limits, MachineRates& rates);
+
+// The same of a device's kernels, with its memory, of which nothing is reserved.
+std::int64_t measure_device_ops(const Program& program, Accelerator& device, const ProbeLimits& limits,
+                                MachineRates& rates);
 
 // Rates of products, memory, and of the small things between ops, on `rates.threads` threads. Takes about a quarter of
 // a second; `page_bytes` is the size of pages attached.

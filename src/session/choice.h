@@ -45,6 +45,7 @@ struct WorkScore {
   std::int64_t ops = 0;                // of all Programs that were planned for it
 
   std::int64_t write_bytes() const { return state_write_bytes + local_write_bytes; }
+  bool moves_nothing() const { return read_bytes + write_bytes() + link_bytes == 0; }
   // What choices are compared by: the disk is as often slow as not.
   double mean_seconds() const { return (seconds + std::max(seconds, slow_disk_seconds)) / 2; }
   double writes_per_step() const;                         // bytes, with a step's share of commits
@@ -69,6 +70,9 @@ struct WorkLimits {
   std::optional<WorkChoice> before = {};
   std::int64_t most_ops = most_ops_for_work;  // to be planned
 };
+
+// What is tried first without a `before`: everything kept, by layer, unless forced.
+WorkChoice first_choice(const WorkLimits& limits);
 
 struct WorkTried {
   WorkChoice choice;

@@ -61,6 +61,36 @@ double TrainingSetup::cost_of(const WorkScore& of) const {
                                                             : more_than_any_step + of.writes_per_step();
 }
 
+// One micro-batch after the other takes the least of a device's memory, which is what is scarce.
+std::optional<WorkChoice> TrainingSetup::first_on_device() const {
+  if (choices.device_bytes == 0) return std::nullopt;
+  const WorkLimits limits = work_limits();
+  WorkChoice choice = first_choice(limits);
+  if (shape.micro_batches > 1) choice.order = limits.order.value_or(WorkOrder::by_micro_batch);
+  return choice;
+}
+
+// Where the device has room for all of a step that updates there, nothing moves and nothing is waited for, and nothing
+// else is looked at. Without room for it the smallest budgets are those of the choices that follow, so they are also
+// said of the first of these.
+bool TrainingSetup::choose_all_on_device() {
+  if (choices.device_bytes == 0 || forced_device_updates(options).value_or(1) != 1) return false;
+  planned_ops_ = 0;
+  const WorkChoice of_others = first_choice(work_limits());
+  score_of(of_others, first_ways(of_others));
+  const double share_before = choices.device_updates;
+  choices.device_updates = 1;
+  const WorkChoice choice = *first_on_device();
+  const WorkScore score = score_of(choice, first_ways(choice));
+  if (!score.fits || !score.moves_nothing()) {
+    choices.device_updates = share_before;
+    return false;
+  }
+  work = {choice, score, {{choice, score}}};
+  choose_way();
+  return true;
+}
+
 // The steps were chosen for the split that was estimated. What they wait for is another thing with another split, so
 // all of a step is chosen anew for the one that is taken; and where nothing is known of how fast either side updates,
 // for all updates on the device before.

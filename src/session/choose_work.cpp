@@ -29,8 +29,7 @@ class Search {
       if (before->fits && is_good_enough(*before)) return std::move(chosen_);
       if (before->fits && !limits_.policy) best_kept(*limits_.before, limits_.before->keep);
     }
-    const WorkChoice first{limits_.order.value_or(WorkOrder::by_layer), limits_.recompute.value_or(Recompute{}),
-                           limits_.policy.value_or(Policy::automatic), limits_.deferred_layers.value_or(0)};
+    const WorkChoice first = first_choice(limits_);
     try_one(first);
     if (is_good_enough(chosen_.score)) return std::move(chosen_);
     if (!limits_.policy) try_policies(first);  // before others, since the work of choosing may be used up
@@ -60,7 +59,7 @@ class Search {
  private:
   bool is_good_enough(const WorkScore& score) const {
     if (!score.fits) return true;
-    if (score.read_bytes + score.write_bytes() + score.link_bytes == 0) return true;
+    if (score.moves_nothing()) return true;
     const double stalled = score.stalled_seconds + score.mean_seconds() - score.seconds;
     return is_allowed(score) && stalled < negligible_stall * score.seconds;
   }
@@ -273,6 +272,11 @@ std::string note_on(const WorkChoice& choice, const WorkScore& score, const std:
   if (tried.size() < 2) return {};
   return fmt::format("work: {}; {:.3g} s a step predicted, {:.3g} s {}", describe(choice), score.seconds,
                      tried.front().score.seconds, describe(tried.front().choice));
+}
+
+WorkChoice first_choice(const WorkLimits& limits) {
+  return {limits.order.value_or(WorkOrder::by_layer), limits.recompute.value_or(Recompute{}),
+          limits.policy.value_or(Policy::automatic), limits.deferred_layers.value_or(0)};
 }
 
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score) {

@@ -136,7 +136,7 @@ void use(RatesOf whose, const RunChoices& choices, std::int64_t page_bytes, Know
   known.disk = together(disks, known.disk_shares);
   if (choices.device_rates) {  // ops run there, and their rates on the processor say nothing
     const MachineRates& device = *choices.device_rates;
-    known.rates.ops.clear();
+    known.rates.ops = device.ops;
     known.rates.bf16_flops_per_second = device.bf16_flops_per_second;
     known.rates.f32_flops_per_second = device.f32_flops_per_second;
     known.rates.memory_bytes_per_second = device.memory_bytes_per_second;

@@ -304,7 +304,8 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
     }
   }
   if (!needs.are_met(planned)) return planned;
-  const std::int64_t pages = std::min(planned.machine.pages(), needs.in_memory_pages);
+  std::int64_t pages = std::min(planned.machine.pages(), needs.in_memory_pages);
+  if (choices.most_pages > 0) pages = std::min(pages, std::max(choices.most_pages, needs.smallest_pages));
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
   }

@@ -31,6 +31,7 @@ struct RunChoices {
   std::int64_t retained_commits = 0;              // beside the one that is being made
   std::int64_t reserved_bytes = 0;                // of the budget, for what goes on beside the Programs
   bool exports = false;                           // model folders are written while steps go on
+  std::int64_t most_pages = 0;                    // of the host's memory that plans get; 0: all that the budget has
   std::int64_t device_bytes = 0;                  // of a device's pages; 0: there is none
   LinkRate link = {};                             // to it
   std::shared_ptr<Accelerator> accelerator = {};  // the device; null: there is none, or it is virtual

@@ -96,9 +96,12 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     evaluation = record_evaluation(model, one);
   }
   if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
-  choose_steps();
-  choose_updates();
+  if (!choose_all_on_device()) {
+    choose_steps(first_on_device());
+    choose_updates();
+  }
   plan_commits();
+  leave_unused_pages();
   lay_first(most_tries_to_lay);
   lay_others();
   work.score = score();
@@ -263,6 +266,41 @@ void TrainingSetup::plan_commits() {
   const PlanLinks how = links();
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     if (how.may_commit(p)) add_plan(planned, p, planned.plans.front().pages, choices, how, true);
+  }
+}
+
+// Below a device the host's memory has what the device has no room for, which may be nothing: then no more pages are
+// taken than there is use for, as far as nothing moves more often without the others.
+void TrainingSetup::leave_unused_pages() {
+  if (!planned.has_device() || !planned.fits()) return;
+  struct Moved {
+    std::int64_t link_bytes = 0;
+    std::int64_t disk_bytes = 0;
+    std::int64_t commit_bytes = 0;  // to and from disk, of plans that commit
+  };
+  const auto moved = [this] {
+    Moved all;
+    for (std::size_t p = 0; p < planned.plans.size(); ++p) {
+      const Plan& plan = planned.plans[p];
+      all.link_bytes += plan.up_bytes + plan.down_bytes;
+      (planned.commits(static_cast<std::int32_t>(p)) ? all.commit_bytes : all.disk_bytes) +=
+          plan.traffic.read_bytes + plan.traffic.write_bytes;
+    }
+    return all;
+  };
+  const Moved before = moved();
+  if (before.disk_bytes > 0) return;  // for want of pages
+  std::int64_t used = 0;
+  for (const Plan& plan : planned.plans) used = std::max(used, plan.peak_pages);
+  const std::int64_t to_visit = visit_pages(planned.layout);
+  const Commits commits = choices.commits;
+  for (const std::int64_t most : {to_visit, used + to_visit, std::int64_t{0}}) {
+    choices.most_pages = most;
+    choices.commits = commits;  // those of plans in other pages may be different ones
+    plan_steps();
+    plan_commits();
+    const Moved now = moved();
+    if (now.disk_bytes == 0 && now.commit_bytes <= before.commit_bytes && now.link_bytes <= before.link_bytes) return;
   }
 }
 

@@ -66,6 +66,7 @@ class TrainingSetup {
   KernelCache fresh_kernels() const;
   void take_device();
   void open_cuda();
+  void measure_ops_on_device();
   void choose_direct();
   WorkLimits work_limits() const;
   WorkScore score_of(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
@@ -87,6 +88,7 @@ class TrainingSetup {
   void plan_steps();
   PlanLinks links() const;
   void plan_commits();
+  void leave_unused_pages();
   void lay_first(int tries);
   void lay_others();
   PlanInTime plan_in_time() const;
@@ -95,6 +97,8 @@ class TrainingSetup {
   double update_memory_bytes() const;  // of a parameter, read and written by its update
   double estimated_device_updates() const;
   void choose_steps(const std::optional<WorkChoice>& before = {});
+  std::optional<WorkChoice> first_on_device() const;
+  bool choose_all_on_device();
   void choose_updates();
   void try_device_share(double share);
   void choose_share();

@@ -7,6 +7,8 @@
 #include "cuda/cuda.h"
 #include "device/memory_info.h"
 #include "formats/machine_file.h"
+#include "probe/probe.h"
+#include "session/known_machine.h"
 #include "session/setup.h"
 #include "store/spill_file.h"
 
@@ -25,6 +27,8 @@ constexpr std::int64_t least_later_device_bytes = 512 * mib;
 std::int64_t later_bytes(std::int64_t first_bytes, std::int64_t least_bytes) {
   return std::max(2 * first_bytes, least_bytes);
 }
+
+constexpr double device_probe_seconds = 2;  // of timing ops
 
 // So that a plan and the run after it, which measure for themselves, count alike.
 constexpr std::int64_t driver_unit_bytes = 32 * mib;
@@ -68,9 +72,6 @@ void TrainingSetup::open_cuda() {
   const std::int64_t rss_used_bytes = rss_bytes();
   const std::int64_t free_bytes = choices.accelerator->free_bytes();
   choices.link = choices.device_rates->link;
-  choices.update = {host_rate, choices.device_rates->memory_bandwidth() / update_memory_bytes()};
-  choices.splits_updates = options.update_on != "device";
-  choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
   const std::int64_t margin_bytes = later_bytes(free_opened_bytes - free_bytes, least_later_device_bytes);
   const std::int64_t most_bytes = free_bytes - margin_bytes;
   const bool is_given = options.device_memory_bytes > 0;
@@ -88,7 +89,21 @@ void TrainingSetup::open_cuda() {
       most_so_far(round_up(std::max<std::int64_t>(0, rss_used_bytes - rss_before_bytes) +
                                later_bytes(rss_used_bytes - rss_opened_bytes, least_later_host_bytes),
                            driver_unit_bytes));
+  measure_ops_on_device();
+  double bandwidth = known_update_bandwidth(*choices.device_rates, choices.dtype, options.moments == "8bit");
+  if (bandwidth == 0) bandwidth = choices.device_rates->memory_bandwidth();
+  choices.update = {host_rate, bandwidth / update_memory_bytes()};
+  choices.splits_updates = options.update_on != "device";
+  choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
   kernels = fresh_kernels();
+}
+
+// Those of a step, of which two micro-batches have all: the first has no gradients to add to.
+void TrainingSetup::measure_ops_on_device() {
+  StepShape few = shape;
+  few.micro_batches = std::min<std::int64_t>(shape.micro_batches, 2);
+  measure_device_ops(record_training(model, few).program, *choices.accelerator,
+                     {device_probe_seconds, choices.device_bytes, false}, *choices.device_rates);
 }
 
 // By a path of the device's own. A virtual device has one where it is asked for.

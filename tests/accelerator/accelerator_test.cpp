@@ -320,6 +320,22 @@ TEST_F(OnAnAccelerator, UpdatesAsFastAsItsMemoryCarriesTheMoments) {
   EXPECT_NEAR(rate("8bit"), memory_bytes_per_second / 14, 1);
 }
 
+// Ops take what the device says of them, whatever its rates of products and memory would have.
+TEST_F(OnAnAccelerator, IsPredictedByItsOwnOps) {
+  TrainOptions options = options_;
+  options.device = "cuda";
+  constexpr double seconds = 1e-3;
+  set_host_accelerator_faults({.op_seconds = seconds});
+  const TrainingSetup setup(options);
+  const PlanReport report = run_plan(options, true);
+  const Program& step = *setup.planned.programs.front();
+  const auto others = std::ssize(step.ops) - update_sides(setup.planned.plans.front(), step).other_ops;
+  ASSERT_EQ(report.link_up_bytes_per_step, 0);
+  const double of_updates = static_cast<double>(setup.model.parameter_count()) /
+                            setup.choices.update.device_parameters_per_second;  // by what is updated, not by op
+  EXPECT_NEAR(report.prediction.value().step_seconds, static_cast<double>(others) * seconds + of_updates, 1e-6);
+}
+
 // As it was measured before, or as it is timed now; never by the bandwidth that is assumed of a machine.
 TEST_F(OnAnAccelerator, TheHostUpdatesAsFastAsItsKernelDoes) {
   const ScopedVariable cache("XDG_CACHE_HOME", (scratch_ / "cache").string());

@@ -15,6 +15,7 @@ struct HostAcceleratorFaults {
   bool reaches_disk = false;              // by a path of its own
   std::int64_t reads_until_failure = -1;  // of those by that path; negative: none fails
   std::int64_t failing_reads = 0;         // so many after that
+  double op_seconds = 0;                  // what it says that each op takes; 0: it measures none
 };
 
 // For devices that are opened from now on. Not while one is open.
