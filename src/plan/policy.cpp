@@ -112,8 +112,7 @@ class Lifetime : public VictimPolicy {
     const auto begin = static_cast<std::size_t>(period.begin) + 1;
     const auto end = static_cast<std::size_t>(period.end);
     if (begin < segments_) function(begin, std::min(end, segments_));
-    const std::size_t wrapped = std::max(begin, segments_) - segments_;
-    if (end > segments_) function(wrapped, end - segments_);
+    if (end > segments_) function(0, end - segments_);
   }
 
   // Bytes moved cancel out: pages relieved in each segment of need, for as many pages moved.

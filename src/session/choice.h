@@ -66,7 +66,7 @@ struct WorkLimits {
   std::optional<Policy> policy = {};
   std::optional<std::int32_t> deferred_layers = {};
   // Tried first, and kept state of its kind before other policies, since little work may be left: what was chosen for
-  // steps that go another way.
+  // steps that go another way, or what takes the least of a device's memory.
   std::optional<WorkChoice> before = {};
   std::int64_t most_ops = most_ops_for_work;  // to be planned
 };
@@ -82,7 +82,7 @@ struct WorkTried {
 struct WorkChosen {
   WorkChoice choice;
   WorkScore score;
-  std::vector<WorkTried> tried;  // in the order of trying; the first keeps everything, by layer, unless forced
+  std::vector<WorkTried> tried;  // in the order of trying
 };
 
 // Tries a bounded number of choices, fewer when a step has many ops, and takes the fastest. Nothing but the first is

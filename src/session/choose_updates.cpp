@@ -18,6 +18,7 @@ constexpr std::int64_t most_ops_for_updates = 400'000;
 constexpr double update_seconds = 0.1;                 // of timing updates
 constexpr std::int64_t most_update_bytes = 256 * mib;  // beyond the caches of most processors
 constexpr double more_than_any_step = 1e9;             // seconds
+constexpr double negligible_updates = 0.01;            // share of a step
 
 UpdateBytes update_bytes(DType dtype, bool packed) {
   const double moments = packed ? 2 : 8;
@@ -70,25 +71,35 @@ std::optional<WorkChoice> TrainingSetup::first_on_device() const {
   return choice;
 }
 
-// Where the device has room for all of a step that updates there, nothing moves and nothing is waited for, and nothing
-// else is looked at. Without room for it the smallest budgets are those of the choices that follow, so they are also
-// said of the first of these.
+// What a step saves at most by updates on the host beside those of the device: where no state crosses the link.
+double TrainingSetup::seconds_saved_by_host() const {
+  const auto& [host, device] = choices.update;
+  if (host == 0 || device == 0) return 0;
+  const auto parameters = static_cast<double>(model.parameter_count());
+  return parameters / device - parameters / (device + host);
+}
+
+// Where the device has room for all of a step that updates there, nothing moves and nothing is waited for; so nothing
+// else is looked at if what the host would do of the updates takes the device next to nothing. The smallest budgets are
+// those of the choices that follow where it has no room, so the first of these is planned before, which says them.
 bool TrainingSetup::choose_all_on_device() {
-  if (choices.device_bytes == 0 || forced_device_updates(options).value_or(1) != 1) return false;
+  if (choices.device_bytes == 0) return false;
   planned_ops_ = 0;
   const WorkChoice of_others = first_choice(work_limits());
   score_of(of_others, first_ways(of_others));
+  if (forced_device_updates(options).value_or(1) != 1) return false;
   const double share_before = choices.device_updates;
   choices.device_updates = 1;
   const WorkChoice choice = *first_on_device();
-  const WorkScore score = score_of(choice, first_ways(choice));
-  if (!score.fits || !score.moves_nothing()) {
-    choices.device_updates = share_before;
-    return false;
+  const WorkScore score_of_all = score_of(choice, first_ways(choice));
+  const bool is_best = seconds_saved_by_host() < negligible_updates * score_of_all.seconds;
+  if (score_of_all.fits && score_of_all.moves_nothing() && is_best) {
+    work = {choice, score_of_all, {{choice, score_of_all}}};
+    choose_way();
+    if (score().moves_nothing()) return true;  // also the way that was asked for
   }
-  work = {choice, score, {{choice, score}}};
-  choose_way();
-  return true;
+  choices.device_updates = share_before;
+  return false;
 }
 
 // The steps were chosen for the split that was estimated. What they wait for is another thing with another split, so

@@ -91,7 +91,7 @@ TrainOptions on_its_machine(TrainOptions options, std::vector<std::string>& note
 KnownMachine machine_for(TrainingSetup& setup) {
   const PlannedPrograms& planned = setup.planned;
   return know_machine(setup.options.machine, setup.choices, planned.programs, setup.kernels, planned.layout.page_bytes,
-                      planned.plans.front().pages * planned.layout.page_bytes);
+                      planned.probe_bytes());
 }
 
 }  // namespace

@@ -231,6 +231,10 @@ std::int64_t PlannedPrograms::peak_memory_bytes() const {
   return fits() ? machine.fixed_bytes + plans.front().pages * layout.page_bytes : 0;
 }
 
+std::int64_t PlannedPrograms::probe_bytes() const {
+  return std::min(machine.pages(), plans.front().all_pages()) * layout.page_bytes;
+}
+
 std::int32_t PlannedPrograms::plan_of(std::int32_t program, bool commits) const {
   const std::int32_t plan = committing[static_cast<std::size_t>(program)];
   SPILLWAY_CHECK(!commits || plan >= 0, "no plan of program {} commits", program);

@@ -37,6 +37,9 @@ struct PlannedPrograms {
   std::int32_t plan_of(std::int32_t program, bool commits) const;
   bool commits(std::int32_t plan) const;
   std::int64_t peak_memory_bytes() const;
+  // What measuring may take of the host's memory before a run takes it: as much as the step has, as far as it is
+  // allowed.
+  std::int64_t probe_bytes() const;
   bool has_device() const { return machine.device_bytes > 0; }
   bool device_is_too_small() const { return has_device() && machine.device_bytes < min_device_bytes; }
 };

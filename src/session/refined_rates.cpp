@@ -80,7 +80,7 @@ bool is_undisturbed(double known, double before, double after) {
 
 KeptOpTimes::KeptOpTimes(const TrainingSetup& setup) : setup_(setup) {
   const PlannedPrograms& planned = setup.planned;
-  const bool says_something = planned.plans.front().pages * planned.layout.page_bytes >= least_pages_bytes;
+  const bool says_something = planned.probe_bytes() >= least_pages_bytes;
   const UpdateRates& held = setup.choices.update;  // these say nothing of the machine, nor does a disk that is slowed
   const bool is_held = held.host_parameters_per_second > 0 || held.device_parameters_per_second > 0 ||
                        setup.options.disk_bytes_per_second > 0;

@@ -269,38 +269,59 @@ void TrainingSetup::plan_commits() {
   }
 }
 
+namespace {
+
+struct Moved {
+  std::int64_t link_bytes = 0;
+  std::int64_t disk_bytes = 0;
+  std::int64_t commit_bytes = 0;  // to and from disk, of plans that commit
+
+  bool is_more_than(const Moved& other) const {
+    return link_bytes > other.link_bytes || disk_bytes > other.disk_bytes || commit_bytes > other.commit_bytes;
+  }
+};
+
+Moved moved_by(const PlannedPrograms& planned) {
+  Moved all;
+  for (std::size_t p = 0; p < planned.plans.size(); ++p) {
+    const Plan& plan = planned.plans[p];
+    all.link_bytes += plan.up_bytes + plan.down_bytes;
+    (planned.commits(static_cast<std::int32_t>(p)) ? all.commit_bytes : all.disk_bytes) +=
+        plan.traffic.read_bytes + plan.traffic.write_bytes;
+  }
+  return all;
+}
+
+std::int64_t committed_pages(const Layout& layout) {
+  std::int64_t pages = 0;
+  for (std::size_t b = 0; b < layout.bundles.size(); ++b) {
+    if (layout.bundles[b].committed) pages += layout.pages_of(static_cast<BundleId>(b));
+  }
+  return pages;
+}
+
+}  // namespace
+
 // Below a device the host's memory has what the device has no room for, which may be nothing: then no more pages are
-// taken than there is use for, as far as nothing moves more often without the others.
+// taken than there is use for, as far as a step moves no more for it and is no slower. Where steps commit now and then,
+// all that is committed passes through the host's pages faster than the disk takes it.
 void TrainingSetup::leave_unused_pages() {
-  if (!planned.has_device() || !planned.fits()) return;
-  struct Moved {
-    std::int64_t link_bytes = 0;
-    std::int64_t disk_bytes = 0;
-    std::int64_t commit_bytes = 0;  // to and from disk, of plans that commit
-  };
-  const auto moved = [this] {
-    Moved all;
-    for (std::size_t p = 0; p < planned.plans.size(); ++p) {
-      const Plan& plan = planned.plans[p];
-      all.link_bytes += plan.up_bytes + plan.down_bytes;
-      (planned.commits(static_cast<std::int32_t>(p)) ? all.commit_bytes : all.disk_bytes) +=
-          plan.traffic.read_bytes + plan.traffic.write_bytes;
-    }
-    return all;
-  };
-  const Moved before = moved();
+  if (!planned.has_device() || !planned.fits() || choices.commits == Commits::all) return;
+  const Moved before = moved_by(planned);
   if (before.disk_bytes > 0) return;  // for want of pages
+  const double cost_before = cost_of(score());
+  const Commits commits = choices.commits;
   std::int64_t used = 0;
   for (const Plan& plan : planned.plans) used = std::max(used, plan.peak_pages);
-  const std::int64_t to_visit = visit_pages(planned.layout);
-  const Commits commits = choices.commits;
-  for (const std::int64_t most : {to_visit, used + to_visit, std::int64_t{0}}) {
+  const std::int64_t spare =
+      visit_pages(planned.layout) + (commits == Commits::some ? committed_pages(planned.layout) : 0);
+  for (const std::int64_t most : {spare, used + spare, std::int64_t{0}}) {
     choices.most_pages = most;
     choices.commits = commits;  // those of plans in other pages may be different ones
     plan_steps();
     plan_commits();
-    const Moved now = moved();
-    if (now.disk_bytes == 0 && now.commit_bytes <= before.commit_bytes && now.link_bytes <= before.link_bytes) return;
+    const bool is_no_worse = planned.fits() && cost_of(score()) <= cost_before * (1 + least_gain);
+    if (is_no_worse && !moved_by(planned).is_more_than(before)) return;
   }
 }
 

@@ -98,6 +98,7 @@ class TrainingSetup {
   double estimated_device_updates() const;
   void choose_steps(const std::optional<WorkChoice>& before = {});
   std::optional<WorkChoice> first_on_device() const;
+  double seconds_saved_by_host() const;
   bool choose_all_on_device();
   void choose_updates();
   void try_device_share(double share);

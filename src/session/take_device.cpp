@@ -98,7 +98,8 @@ void TrainingSetup::open_cuda() {
   kernels = fresh_kernels();
 }
 
-// Those of a step, of which two micro-batches have all: the first has no gradients to add to.
+// Those of a step that updates during backward, of which two micro-batches have all: the first has no gradients to add
+// to. Others differ in updates and sums of gradients.
 void TrainingSetup::measure_ops_on_device() {
   StepShape few = shape;
   few.micro_batches = std::min<std::int64_t>(shape.micro_batches, 2);

@@ -189,8 +189,7 @@ class TrainingRun {
   void open_executor() {
     ExecutorOptions execution;
     const Layout& layout = setup_.planned.layout;
-    const SpillUse spill =
-        spill_use(options_.machine, setup_.choices, layout.page_bytes, plan(0).pages * layout.page_bytes);
+    const SpillUse spill = spill_use(options_.machine, setup_.choices, layout.page_bytes, setup_.planned.probe_bytes());
     check_fixed_memory(setup_.planned);
     execution.threads = setup_.choices.threads;
     execution.spill_dirs = setup_.choices.spill_dirs;
@@ -351,8 +350,8 @@ bool measured_what_was_guessed(const TrainingSetup& setup, TrainObserver& observ
   if (!setup.guessed_the_disk()) return false;
   KernelCache no_kernels;
   const std::int64_t page_bytes = setup.planned.layout.page_bytes;
-  const KnownMachine known = know_machine(setup.options.machine, setup.choices, {}, no_kernels, page_bytes,
-                                          setup.planned.plans.front().pages * page_bytes);
+  const KnownMachine known =
+      know_machine(setup.options.machine, setup.choices, {}, no_kernels, page_bytes, setup.planned.probe_bytes());
   for (const std::string& note : known.notes) observer.note(note);
   if (setup.guessed_the_disk()) return false;  // a disk without room or that fails, or a cache that cannot be written
   observer.note(fmt::format("the disk was measured, for this run and later ones: {}/s read, {}/s written",
