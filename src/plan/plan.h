@@ -171,6 +171,8 @@ std::int64_t smallest_pages(const Layout& layout);
 
 // Of the largest bundle of state.
 std::int64_t largest_state_pages(const Layout& layout);
+// Of all bundles of state that commits keep.
+std::int64_t committed_pages(const Layout& layout);
 
 // Pages that a boundary leaves free for loading and saving.
 std::int64_t visit_pages(const Layout& layout);

@@ -53,6 +53,14 @@ std::int64_t largest_state_pages(const Layout& layout) {
   return pages;
 }
 
+std::int64_t committed_pages(const Layout& layout) {
+  std::int64_t pages = 0;
+  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
+    if (layout.bundles[static_cast<std::size_t>(b)].committed) pages += layout.pages_of(static_cast<BundleId>(b));
+  }
+  return pages;
+}
+
 std::int64_t visit_pages(const Layout& layout) {
   return std::min<std::int64_t>(visited_bundles, layout.state_bundles) * largest_state_pages(layout);
 }
@@ -95,11 +103,7 @@ std::int64_t disk_slots_for(const Layout& layout, std::span<const Plan> plans, s
     slots += plan.local_slots;
   }
   if (!moves) return 0;
-  slots += used_state_pages(layout) + held;
-  for (std::int32_t b = 0; b < layout.state_bundles; ++b) {
-    const bool committed = layout.bundles[static_cast<std::size_t>(b)].committed;
-    if (committed) slots += older_versions * layout.pages_of(static_cast<BundleId>(b));
-  }
+  slots += used_state_pages(layout) + held + older_versions * committed_pages(layout);
   return slots + max_writes_in_flight * largest_state_pages(layout);
 }
 

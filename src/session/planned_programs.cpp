@@ -84,11 +84,7 @@ std::int64_t export_bytes_for(const State& state, std::int64_t page_bytes) {
 // What is known of each slot: its state, and its place in the lists of the commits.
 std::int64_t slot_tables_bytes_for(const Layout& layout, std::int64_t retained_commits) {
   constexpr std::int64_t bytes_per_slot = 40;
-  std::int64_t pages = 0;
-  for (std::size_t b = 0; b < layout.bundles.size(); ++b) {
-    if (layout.bundles[b].committed) pages += layout.pages_of(static_cast<BundleId>(b));
-  }
-  return pages * (retained_commits + 2) * bytes_per_slot;
+  return committed_pages(layout) * (retained_commits + 2) * bytes_per_slot;
 }
 
 // Counted wherever steps may commit, so that the smallest budget does not depend on how they do.

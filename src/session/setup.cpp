@@ -292,14 +292,6 @@ Moved moved_by(const PlannedPrograms& planned) {
   return all;
 }
 
-std::int64_t committed_pages(const Layout& layout) {
-  std::int64_t pages = 0;
-  for (std::size_t b = 0; b < layout.bundles.size(); ++b) {
-    if (layout.bundles[b].committed) pages += layout.pages_of(static_cast<BundleId>(b));
-  }
-  return pages;
-}
-
 }  // namespace
 
 // Below a device the host's memory has what the device has no room for, which may be nothing: then no more pages are
