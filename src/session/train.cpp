@@ -127,9 +127,12 @@ class TrainingRun {
     observer().finished({output_dir, state_.step, seconds_since(start), without_device(peak_rss_bytes())});
   }
 
-  // A virtual device's pages stand for another memory.
+  // Pages that are the process's but stand for another memory. An accelerator's are not the process's.
+  std::int64_t virtual_device_bytes() const {
+    return setup_.choices.accelerator ? 0 : plan(0).device_pages * setup_.planned.layout.page_bytes;
+  }
   std::int64_t without_device(std::int64_t resident_bytes) const {
-    return std::max<std::int64_t>(0, resident_bytes - device_bytes_);
+    return std::max<std::int64_t>(0, resident_bytes - (executor_ ? virtual_device_bytes() : 0));
   }
 
   void stop_loading_if_asked() const {
@@ -148,6 +151,7 @@ class TrainingRun {
     watch.capacities = rings_for(setup_.planned.programs, setup_.choices);
     watch.output_dir = options_.output_dir;
     watch.event_log = options_.event_log;
+    watch.virtual_device_bytes = virtual_device_bytes();
     return watch;
   }
 
@@ -213,7 +217,6 @@ class TrainingRun {
     execution.tags = bundle_tags(setup_.planned, setup_.model.state());
     watch_.describe(catalog_of(setup_));
     executor_.emplace(setup_.planned.layout, setup_.planned.programs, setup_.planned.plans, setup_.kernels, execution);
-    device_bytes_ = plan(0).device_pages * layout.page_bytes;
     observer().note(executor_->describe_pages());
     observer().note(executor_->describe_io());
     if (const std::string device = executor_->describe_device(); !device.empty()) observer().note(device);
@@ -336,7 +339,6 @@ class TrainingRun {
   std::optional<TrainingData> data_;
   std::int64_t total_steps_ = 0;
   std::optional<KeptOpTimes> op_times_;
-  std::int64_t device_bytes_ = 0;  // resident, from when the executor is there
   std::optional<Executor> executor_;
   std::optional<StepRunner> runner_;
   std::optional<Evaluation> evaluation_;

@@ -66,6 +66,7 @@ void RunWatch::Locked::slow(std::string_view sentence) {
 
 void RunWatch::open(const WatchOptions& options) {
   slow_seconds_ = options.slow_seconds;
+  virtual_device_bytes_ = options.virtual_device_bytes;
   if (!options.record) return;
   try {
     flight_ = std::make_unique<FlightFile>(options.output_dir / flight_file_name, options.capacities);
@@ -208,7 +209,7 @@ LiveStatus RunWatch::status_at(std::int64_t now_ns) {
   tracker_->tell(status, now_ns);
   status.memory_bytes = totals_->memory_bytes();
   status.device_memory_bytes = totals_->memory_bytes(EventMemory::device);
-  status.rss_bytes = std::max<std::int64_t>(0, rss_bytes() - catalog_.device_bytes);
+  status.rss_bytes = std::max<std::int64_t>(0, rss_bytes() - virtual_device_bytes_);
   const auto [cause, seconds] = totals_->largest_wait();
   if (seconds > 0) {
     status.largest_wait = std::string(name_of(cause));

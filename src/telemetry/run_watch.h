@@ -23,8 +23,9 @@ struct WatchOptions {
   bool record = true;  // false: no events, no flight record, no thread; observers get what a step's record has
   RingCapacities capacities{};
   std::filesystem::path output_dir = {};
-  double slow_seconds = 3;               // a step is not slow until it takes so much longer than it should
-  std::filesystem::path event_log = {};  // for tests: every event is first written here. Empty: none
+  double slow_seconds = 3;                // a step is not slow until it takes so much longer than it should
+  std::filesystem::path event_log = {};   // for tests: every event is first written here. Empty: none
+  std::int64_t virtual_device_bytes = 0;  // of the process's, but stand for another memory
 };
 
 // All but the EventRecorder is for the thread that runs the training. The observer outlives the watch.
@@ -97,6 +98,7 @@ class RunWatch {
 
   std::unique_ptr<FlightFile> flight_;
   int log_ = -1;
+  std::int64_t virtual_device_bytes_ = 0;
   Catalog catalog_;
   std::unique_ptr<StepTotalsSink> totals_;
   std::unique_ptr<LiveTracker> tracker_;

@@ -9,6 +9,7 @@
 
 #include "accelerator/host_accelerator.h"
 #include "base/error.h"
+#include "device/memory_info.h"
 #include "probe/probe.h"
 #include "probe/rate_cache.h"
 #include "same_bits.h"
@@ -323,6 +324,27 @@ TEST_F(OnAnAccelerator, UpdatesAsFastAsItsMemoryCarriesTheMoments) {
   constexpr double memory_bytes_per_second = 2e10;  // of the device in these tests
   EXPECT_NEAR(rate("f32"), memory_bytes_per_second / 26, 1);
   EXPECT_NEAR(rate("8bit"), memory_bytes_per_second / 14, 1);
+}
+
+// An accelerator's memory is none of the process's, so what is resident is what a step says. (That of the stand-in is.)
+TEST_F(OnAnAccelerator, StepsSayWhatIsResident) {
+  class Observer final : public RecordingObserver {
+   public:
+    void step(const StepRecord& record) override { difference = std::abs(record.rss_bytes - rss_bytes()); }
+    void live(const LiveStatus& status) override {
+      live_difference = std::min(live_difference, std::abs(status.rss_bytes - rss_bytes()));
+    }
+    std::int64_t difference = 0;
+    std::int64_t live_difference = std::int64_t{1} << 40;
+  } observer;
+  TrainOptions options = options_;
+  options.device = "cuda";
+  options.max_steps = 8;
+  options.output_dir = (scratch_ / "out").string();
+  options.device_memory_bytes = run_plan(options).peak_device_memory_bytes;
+  run_train(options, observer);
+  EXPECT_LT(observer.difference, options.device_memory_bytes / 2);
+  EXPECT_LT(observer.live_difference, options.device_memory_bytes / 2);
 }
 
 // Ops take what the device says of them, whatever its rates of products and memory would have.
