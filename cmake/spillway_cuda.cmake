@@ -41,7 +41,7 @@ if(NOT SPILLWAY_CUDA STREQUAL OFF)
 endif()
 message(STATUS "CUDA backend: ${spillway_has_cuda}")
 
-set(spillway_cuda_excluded "/cuda/(device|device_rates|driver|host_pages|kernels[^/]*|measuring|op_times|page_pool|products|sequences|status)\\.cpp$")
+set(spillway_cuda_excluded "/cuda/(device[^/]*|driver|host_pages|kernels[^/]*|measuring|op_times|page_pool|products|sequences|status)\\.cpp$")
 if(spillway_has_cuda)
   set(spillway_cuda_excluded "/absent\\.cpp$")
   file(GLOB cuda_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cuda/*.cu)

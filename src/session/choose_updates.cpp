@@ -64,10 +64,10 @@ double TrainingSetup::cost_of(const WorkScore& of) const {
 
 // One micro-batch after the other takes the least of a device's memory, which is what is scarce.
 std::optional<WorkChoice> TrainingSetup::first_on_device() const {
-  if (choices.device_bytes == 0) return std::nullopt;
+  if (choices.device_bytes == 0 || shape.micro_batches == 1) return std::nullopt;
   const WorkLimits limits = work_limits();
   WorkChoice choice = first_choice(limits);
-  if (shape.micro_batches > 1) choice.order = limits.order.value_or(WorkOrder::by_micro_batch);
+  choice.order = limits.order.value_or(WorkOrder::by_micro_batch);
   return choice;
 }
 
@@ -90,7 +90,7 @@ bool TrainingSetup::choose_all_on_device() {
   if (forced_device_updates(options).value_or(1) != 1) return false;
   const double share_before = choices.device_updates;
   choices.device_updates = 1;
-  const WorkChoice choice = *first_on_device();
+  const WorkChoice choice = first_on_device().value_or(of_others);
   const WorkScore score_of_all = score_of(choice, first_ways(choice));
   const bool is_best = seconds_saved_by_host() < negligible_updates * score_of_all.seconds;
   if (score_of_all.fits && score_of_all.moves_nothing() && is_best) {

@@ -307,6 +307,7 @@ void TrainingSetup::leave_unused_pages() {
   for (const Plan& plan : planned.plans) used = std::max(used, plan.peak_pages);
   const std::int64_t spare =
       visit_pages(planned.layout) + (commits == Commits::some ? committed_pages(planned.layout) : 0);
+  if (spare >= planned.plans.front().pages) return;
   for (const std::int64_t most : {spare, used + spare, std::int64_t{0}}) {
     choices.most_pages = most;
     choices.commits = commits;  // those of plans in other pages may be different ones
