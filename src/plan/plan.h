@@ -194,8 +194,14 @@ inline constexpr std::array all_policies = {Policy::automatic, Policy::everythin
 std::string_view name_of(Policy policy);
 std::optional<Policy> policy_named(std::string_view name);
 
+// See PlanRequest::settling.
+inline constexpr double default_settling = 0.25;
+
 struct PlanRequest {
   Policy policy = Policy::automatic;
+  // Of Policy::automatic: the share, of the pages that are not pinned, for what is in memory and was changed last. It
+  // gives way after all else: its pages are free only once it is written, and what is to lie there would wait for that.
+  double settling = default_settling;
   bool commits = false;  // every version of committed state is written after its last change, and a commit follows
   // By bundle: gives way only to what is needed at once, and after all others. Null: none.
   const std::vector<bool>* pinned = nullptr;

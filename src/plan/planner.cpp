@@ -378,7 +378,7 @@ Residents residents_of(const Plan& plan, MemoryId memory) {
 
 Plan make_plan(const Layout& layout, std::int32_t program, std::int64_t pages, const PlanRequest& request) {
   const Uses uses(layout, program);
-  const std::unique_ptr<VictimPolicy> policy = make_policy(request.policy, layout, program, pages, uses);
+  const std::unique_ptr<VictimPolicy> policy = make_policy(request, layout, program, pages, uses);
   const auto plan_with = [&](const Residents& entry, const Residents* exit) {
     Planner planner(layout, program, pages, uses, *policy, request);
     planner.make(entry, exit, request);

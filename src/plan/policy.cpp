@@ -20,9 +20,14 @@ class Belady : public VictimPolicy {
 // grid of models, budgets and disks (plan_bench).
 class FarthestFirst : public Belady {
  public:
+  explicit FarthestFirst(double settling) : settling_(settling) {}
+
   double share_left_by_reads() const override { return 0.5; }
-  double settling_share() const override { return 0.25; }
+  double settling_share() const override { return settling_; }
   std::int64_t written_for_reads() const override { return 2; }
+
+ private:
+  double settling_;
 };
 
 // As a cache does it that knows nothing of the step: what was used longest ago gives way, and nothing is read before it
@@ -163,16 +168,16 @@ std::string_view name_of(Policy policy) {
   return "?";
 }
 
-std::unique_ptr<VictimPolicy> make_policy(Policy policy, const Layout& layout, std::int32_t program, std::int64_t pages,
-                                          const Uses& uses) {
-  switch (policy) {
-    case Policy::automatic: return std::make_unique<FarthestFirst>();
+std::unique_ptr<VictimPolicy> make_policy(const PlanRequest& request, const Layout& layout, std::int32_t program,
+                                          std::int64_t pages, const Uses& uses) {
+  switch (request.policy) {
+    case Policy::automatic: return std::make_unique<FarthestFirst>(request.settling);
     case Policy::everything_on_disk: return std::make_unique<EverythingOnDisk>(layout);
     case Policy::lru: return std::make_unique<LeastRecentlyUsed>();
     case Policy::lifetime: return std::make_unique<Lifetime>(layout, program, pages, uses);
     case Policy::belady: return std::make_unique<Belady>();
   }
-  SPILLWAY_CHECK(false, "policy {} is unknown", static_cast<int>(policy));
+  SPILLWAY_CHECK(false, "policy {} is unknown", static_cast<int>(request.policy));
 }
 
 }  // namespace spillway

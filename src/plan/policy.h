@@ -28,9 +28,7 @@ class VictimPolicy {
   virtual std::int32_t lookahead_segments() const = 0;
   // The share, of the pages that are not pinned, that reads ahead leave free or to what is needed later than they are.
   virtual double share_left_by_reads() const { return 0; }
-  // The share, of the pages that are not pinned, for what is in memory and was changed last. It gives way after all
-  // else: its pages are free only once it is written, and what is to lie there would wait for that.
-  virtual double settling_share() const { return 0; }
+  virtual double settling_share() const { return 0; }  // as PlanRequest::settling
   // How many times as far as a read ahead the next use of what gives way to it must lie where that has to be written:
   // it moves twice, out and back, for a read that could as well be made later.
   virtual std::int64_t written_for_reads() const { return 1; }
@@ -41,8 +39,8 @@ class VictimPolicy {
   virtual bool leaves(const Candidate&) const { return false; }
 };
 
-// `uses` and `layout` outlive the policy.
-std::unique_ptr<VictimPolicy> make_policy(Policy policy, const Layout& layout, std::int32_t program, std::int64_t pages,
-                                          const Uses& uses);
+// Of the request `policy` and `settling` count. `uses` and `layout` outlive the policy.
+std::unique_ptr<VictimPolicy> make_policy(const PlanRequest& request, const Layout& layout, std::int32_t program,
+                                          std::int64_t pages, const Uses& uses);
 
 }  // namespace spillway

@@ -26,6 +26,7 @@ struct WorkChoice {
   std::int32_t deferred_layers = 0;  // whose update waits for their next forward, so that the disk has work then too
   double pinned = 0;  // share of the pages beyond the smallest budget that is kept for state of this kind:
   Keep keep = Keep::awaited;
+  double settling = default_settling;  // of our own policy, see PlanRequest
 
   bool operator==(const WorkChoice&) const = default;
 };

@@ -15,6 +15,7 @@ constexpr double negligible_stall = 0.01;
 // Of the pages beyond the smallest budget, those tried for what is kept of each kind.
 constexpr double shares_of_awaited[] = {0, 0.2, 0.35, 0.5, 0.65, 0.8};
 constexpr double shares_of_held[] = {0, 0.5, 0.65, 0.8, 1};
+constexpr double shares_of_settling[] = {0.1, default_settling, 0.5, 0.7};  // see PlanRequest
 // Of the work of choosing; the rest is kept for ways of clipping.
 constexpr double share_for_steps = 0.85;
 
@@ -47,6 +48,7 @@ class Search {
     if (!limits_.policy) try_policies(chosen_.choice);
     WorkChoice plain = first;
     plain.order = chosen_.choice.order;
+    if (!limits_.policy) plain.settling = 0.5;  // what is found from there is not found from the default
     const WorkChoice best = chosen_.choice;
     improve(best, Keep::awaited, 0.4);  // each apart, since one leads to other recomputing than the other
     improve(best, Keep::held, 0.4);
@@ -112,12 +114,14 @@ class Search {
     choice.policy = policy;
     choice.pinned = 0;
     choice.keep = {};
+    choice.settling = default_settling;
     try_one(choice);
   }
 
-  // How much is kept of this kind, what waits for the next forward and what is recomputed: one of them at a time, until
-  // none is faster otherwise. They share memory and disk, so what is best of one depends on the others. Ends when this
-  // share of what is left of the work of choosing is used up, so that some is left for what is tried after it.
+  // How much is kept of this kind, what waits for the next forward, what is recomputed, and how much is left to what
+  // was changed last: one of them at a time, until none is faster otherwise. They share memory and disk, so what is
+  // best of one depends on the others. Ends when this share of what is left of the work of choosing is used up, so that
+  // some is left for what is tried after it.
   void improve(WorkChoice choice, Keep keep, double share) {
     const double left = share_for_steps * static_cast<double>(limits_.most_ops) - static_cast<double>(planned_ops_);
     most_ops_ = planned_ops_ + static_cast<std::int64_t>(share * left);
@@ -125,6 +129,7 @@ class Search {
       if (!limits_.policy) choice = best_kept(choice, keep);
       if (!limits_.deferred_layers) choice = climb(choice, deferrals_of(choice));
       if (choice == before && !limits_.recompute) choice = best_recomputed(choice);
+      if (choice == before && !limits_.policy) choice = best_settling(choice);
       if (choice == before) break;
     }
     most_ops_ = limits_.most_ops;
@@ -141,6 +146,11 @@ class Search {
       take_better(best, other);
     }
     return best;
+  }
+
+  // Other rules have nothing of the kind.
+  WorkChoice best_settling(const WorkChoice& choice) {
+    return choice.policy == Policy::automatic ? climb(choice, settlings_of(choice)) : choice;
   }
 
   WorkChoice best_recomputed(WorkChoice choice) {
@@ -179,6 +189,15 @@ class Search {
     for (const std::int32_t eighths : {0, 1, 2, 4, 6, 8}) {
       choice.deferred_layers = layers() * eighths / 8;
       if (row.empty() || !(row.back() == choice)) row.push_back(choice);
+    }
+    return row;
+  }
+
+  static std::vector<WorkChoice> settlings_of(WorkChoice choice) {
+    std::vector<WorkChoice> row;
+    for (const double share : shares_of_settling) {
+      choice.settling = share;
+      row.push_back(choice);
     }
     return row;
   }
@@ -254,6 +273,9 @@ std::string describe(const WorkChoice& choice) {
   if (choice.pinned > 0) {
     text += fmt::format(", {:.0f}% kept for state that {}", 100 * choice.pinned,
                         choice.keep == Keep::held ? "is long in use" : "would be waited for");
+  }
+  if (choice.settling != default_settling) {
+    text += fmt::format(", {:.0f}% for state changed last", 100 * choice.settling);
   }
   if (choice.policy != Policy::automatic) text += fmt::format(", policy {}", name_of(choice.policy));
   return text;

@@ -128,6 +128,7 @@ Plan plan_as(const PlannedPrograms& planned, std::size_t program, std::int64_t p
   PlanRequest request;
   if (std::find(below.begin(), below.end(), true) != below.end()) request.below = &below;
   request.policy = choices.policy;
+  request.settling = choices.settling;
   request.direct = choices.direct;
   request.pinned = &pinned;
   request.commits = commits;

@@ -26,7 +26,8 @@ struct RunChoices {
   bool huge_pages = true;       // the kernel is asked for them
   std::int64_t ring_steps = 0;  // steps whose events the rings hold; 0: nothing is recorded
   Policy policy = Policy::automatic;
-  std::vector<PieceId> pinned = {};  // their bundles, see PlanRequest
+  double settling = default_settling;  // see PlanRequest
+  std::vector<PieceId> pinned = {};    // their bundles, see PlanRequest
   Commits commits = Commits::none;
   std::int64_t retained_commits = 0;              // beside the one that is being made
   std::int64_t reserved_bytes = 0;                // of the budget, for what goes on beside the Programs

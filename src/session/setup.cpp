@@ -168,6 +168,7 @@ bool TrainingSetup::plan_unlaid(const WorkChoice& choice, const std::vector<Upda
   shape.order = choice.order;
   shape.recompute = choice.recompute;
   choices.policy = choice.policy;
+  choices.settling = choice.settling;
   deferred_layers_ = choice.deferred_layers;
   WorkChoice unpinned = choice;
   unpinned.pinned = 0;

@@ -336,13 +336,15 @@ TEST(PlanPlanner, WhatWasChangedLastGivesWayAfterAllElse) {
   const Layout layout = programs.layout();
   for (const std::int64_t room : {0, 4}) {
     const std::vector<bool> pinned = state_to_pin(layout, room);
-    const auto least = [&](Policy policy) {
-      const Plan plan = make_plan(layout, 0, 16, {.policy = policy, .pinned = &pinned});
+    const auto least = [&](Policy policy, double settling) {
+      const Plan plan = make_plan(layout, 0, 16, {.policy = policy, .settling = settling, .pinned = &pinned});
       EXPECT_EQ(verify(plan, layout, programs.step()), "");
       return least_runs_between_stays(plan);
     };
-    EXPECT_GE(least(Policy::automatic), (16 - room) / 4) << room << " pages are pinned";
-    EXPECT_EQ(least(Policy::belady), 0) << room << " pages are pinned";
+    EXPECT_GE(least(Policy::automatic, 0.25), (16 - room) / 4) << room << " pages are pinned";
+    EXPECT_GE(least(Policy::automatic, 0.5), (16 - room) / 2) << room << " pages are pinned";
+    EXPECT_EQ(least(Policy::automatic, 0), 0) << room << " pages are pinned";
+    EXPECT_EQ(least(Policy::belady, 0.5), 0) << room << " pages are pinned";
   }
 }
 

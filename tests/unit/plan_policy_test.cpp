@@ -36,6 +36,21 @@ TEST(PlanPolicy, PlansOfAllPoliciesHold) {
   });
 }
 
+TEST(PlanPolicy, PlansHoldWhateverIsLeftToWhatWasChangedLast) {
+  for (std::uint64_t seed = policy_seed; seed < policy_seed + 25; ++seed) {
+    const RandomPrograms programs(seed);
+    const Layout layout = programs.layout();
+    for (const std::int64_t pages : page_counts(smallest_pages(layout), in_memory_pages(layout, 0))) {
+      for (const double settling : {0.0, 0.1, 0.7, 1.0}) {
+        const Plan plan = make_plan(layout, 0, pages, {.settling = settling});
+        ASSERT_EQ(verify(plan, layout, programs.step()), "")
+            << "seed " << seed << ", " << pages << " pages, " << settling;
+        ASSERT_EQ(verify_follows(plan, plan, layout), "") << "seed " << seed << ", " << pages << " pages, " << settling;
+      }
+    }
+  }
+}
+
 TEST(PlanPolicy, EverythingOnDiskKeepsNoStateThatIsNotNeededSoon) {
   for_each_policy_and_plan([](const RandomPrograms&, const Layout& layout, const Plan& plan, Policy policy) {
     if (policy != Policy::everything_on_disk) return;
