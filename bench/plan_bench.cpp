@@ -1,13 +1,17 @@
 // How long planning takes, and what the simulator says of the plan, on a machine that is written down here: nothing is
 // run and nothing measured but the planner.
 //   plan_bench [preset=gpt2-124m|llama-70b|...] [micro_batches=4] [tokens=1024] [share=0.25] [clip=0] [commits=0]
-//              [policy=farthest] [flops=1.1e11] [memory=2e10] [disk=1.4e9] [waits=0] [device=SHARE] [link=8e9]
+//              [policy=farthest] [settling=0.25] [flops=1.1e11] [memory=2e10] [disk=1.4e9] [waits=0]
+//              [device=SHARE] [link=8e9] [uses=FILE]
 // share 0 is the smallest budget. flops, memory, disk: what the machine carries a second. waits: that many of the
-// longest waits of compute are shown. device: a device above the host, of that share; link: each way.
+// longest waits of compute are shown. device: a device above the host, of that share; link: each way. uses: what
+// step_bound.py wants to know of the step is written there.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <string>
 
 #include "base/bytes.h"
@@ -85,6 +89,33 @@ void show_waits(const Plan& plan, const Layout& layout, const Program& program, 
   }
 }
 
+// What the planner was given and what it made of it, as JSON.
+void write_uses(const std::string& path, const Layout& layout, const Program& program, const Plan& plan,
+                const spillway::StepRates& rates, double plan_seconds) {
+  std::ofstream file(path);
+  file << fmt::format(R"({{"pages": {}, "disk_bytes_per_second": {}, "plan_seconds": {},)", plan.pages,
+                      rates.mixed_bytes_per_second, plan_seconds);
+  file << "\n\"segments\": [";
+  const ProgramLayout& step = layout.programs[0];
+  for (std::size_t s = 0; s < step.uses.size(); ++s) {
+    const auto begin = static_cast<std::size_t>(step.segments.begin[s]);
+    double seconds = 0;
+    for (std::size_t i = begin; i < static_cast<std::size_t>(step.segments.begin[s + 1]); ++i) {
+      seconds += rates.op_seconds[i];
+    }
+    std::vector<std::string> uses;
+    for (const Use& use : step.uses[s]) {
+      const Bundle& bundle = layout.bundles[index_of(use.bundle)];
+      uses.push_back(fmt::format("[{}, {}, {}, {}, {}, {}, {}]", index_of(use.bundle), layout.pages_of(use.bundle),
+                                 bundle.bytes, bundle.state, use.creates, use.writes, use.ends));
+    }
+    file << fmt::format(R"({}{{"seconds": {}, "label": "{}", "uses": [{}]}})", s == 0 ? "\n" : ",\n", seconds,
+                        describe(program.ops[begin].label), fmt::join(uses, ", "));
+  }
+  file << "\n]}\n";
+  if (!file.flush()) throw UserError("uses={}: cannot be written", path);
+}
+
 int bench(const Settings& settings) {
   const std::string preset = settings.text("preset", "gpt2-124m");
   const bool has_device = !settings.text("device", "").empty();
@@ -113,6 +144,7 @@ int bench(const Settings& settings) {
       std::max(smallest, static_cast<std::int64_t>(settings.real("share", 0.25) * static_cast<double>(in_memory)));
   start = SteadyClock::now();
   const PlanRequest request{.policy = chosen_policy(settings.text("policy", "farthest")),
+                            .settling = settings.real("settling", default_settling),
                             .commits = settings.integer("commits", 0) > 0};
   const TierPages tiers{
       std::max(smallest, static_cast<std::int64_t>(settings.real("device", 0) * static_cast<double>(in_memory))),
@@ -141,6 +173,8 @@ int bench(const Settings& settings) {
                 format_bytes(plan.up_bytes).c_str(), format_bytes(plan.down_bytes).c_str(), timeline.link_seconds);
   }
   show_waits(plan, layout, program, timeline, static_cast<int>(settings.integer("waits", 0)));
+  const std::string uses = settings.text("uses", "");
+  if (!uses.empty()) write_uses(uses, layout, program, plan, rates, timeline.seconds);
   return 0;
 }
 
