@@ -94,7 +94,7 @@ void write_uses(const std::string& path, const Layout& layout, const Program& pr
                 const spillway::StepRates& rates, double plan_seconds) {
   std::ofstream file(path);
   file << fmt::format(R"({{"pages": {}, "disk_bytes_per_second": {}, "plan_seconds": {},)", plan.pages,
-                      rates.mixed_bytes_per_second, plan_seconds);
+                      rates.read_bytes_per_second, plan_seconds);
   file << "\n\"segments\": [";
   const ProgramLayout& step = layout.programs[0];
   for (std::size_t s = 0; s < step.uses.size(); ++s) {
@@ -174,6 +174,7 @@ int bench(const Settings& settings) {
   }
   show_waits(plan, layout, program, timeline, static_cast<int>(settings.integer("waits", 0)));
   const std::string uses = settings.text("uses", "");
+  if (!uses.empty() && has_device) throw UserError("uses={}: not with a device", uses);
   if (!uses.empty()) write_uses(uses, layout, program, plan, rates, timeline.seconds);
   return 0;
 }

@@ -66,6 +66,7 @@ struct WorkLimits {
   std::optional<Recompute> recompute = {};
   std::optional<Policy> policy = {};
   std::optional<std::int32_t> deferred_layers = {};
+  bool settles = true;  // the share for what was changed last is chosen, unless a policy is asked for
   // Tried first, and kept state of its kind before other policies, since little work may be left: what was chosen for
   // steps that go another way, or what takes the least of a device's memory.
   std::optional<WorkChoice> before = {};

@@ -48,7 +48,7 @@ class Search {
     if (!limits_.policy) try_policies(chosen_.choice);
     WorkChoice plain = first;
     plain.order = chosen_.choice.order;
-    if (!limits_.policy) plain.settling = 0.5;  // what is found from there is not found from the default
+    if (settles()) plain.settling = 0.5;  // some of what is found from there is not found from the default
     const WorkChoice best = chosen_.choice;
     improve(best, Keep::awaited, 0.4);  // each apart, since one leads to other recomputing than the other
     improve(best, Keep::held, 0.4);
@@ -59,6 +59,8 @@ class Search {
   }
 
  private:
+  bool settles() const { return limits_.settles && !limits_.policy; }
+
   bool is_good_enough(const WorkScore& score) const {
     if (!score.fits) return true;
     if (score.moves_nothing()) return true;
@@ -129,7 +131,7 @@ class Search {
       if (!limits_.policy) choice = best_kept(choice, keep);
       if (!limits_.deferred_layers) choice = climb(choice, deferrals_of(choice));
       if (choice == before && !limits_.recompute) choice = best_recomputed(choice);
-      if (choice == before && !limits_.policy) choice = best_settling(choice);
+      if (choice == before && settles()) choice = best_settling(choice);
       if (choice == before) break;
     }
     most_ops_ = limits_.most_ops;
@@ -275,7 +277,7 @@ std::string describe(const WorkChoice& choice) {
                         choice.keep == Keep::held ? "is long in use" : "would be waited for");
   }
   if (choice.settling != default_settling) {
-    text += fmt::format(", {:.0f}% for state changed last", 100 * choice.settling);
+    text += fmt::format(", {:.0f}% for what was changed last", 100 * choice.settling);
   }
   if (choice.policy != Policy::automatic) text += fmt::format(", policy {}", name_of(choice.policy));
   return text;

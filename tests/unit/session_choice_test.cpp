@@ -6,9 +6,13 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "llama_in_pieces.h"
 #include "plan/plan.h"
 #include "program/spec.h"
+#include "scratch_folder.h"
 #include "session/choice.h"
+#include "session/session.h"
+#include "session/setup.h"
 #include "sim/simulate.h"
 
 namespace spillway {
@@ -101,8 +105,12 @@ TEST_F(ChoiceTest, LeavesAsMuchToWhatWasChangedLastAsIsFastestUnlessARuleIsAsked
     EXPECT_EQ(choose_work(limits_, seconds).choice.settling, fastest);
     WorkLimits forced = limits_;
     forced.policy = Policy::automatic;
-    for (const WorkTried& tried : choose_work(forced, seconds).tried) {
-      EXPECT_EQ(tried.choice.settling, default_settling);
+    WorkLimits beside_a_device = limits_;
+    beside_a_device.settles = false;
+    for (const WorkLimits& limits : {forced, beside_a_device}) {
+      for (const WorkTried& tried : choose_work(limits, seconds).tried) {
+        EXPECT_EQ(tried.choice.settling, default_settling);
+      }
     }
   }
 }
@@ -433,6 +441,27 @@ StepRates rates_of(const Program& program, double disk_speed) {
   return rates;
 }
 
+// Of a run as it is set up: choices that differ in nothing else have other plans.
+TEST(ChoiceOfARun, WhatIsLeftToWhatWasChangedLastIsInThePlan) {
+  const ScratchFolder folder;
+  TrainOptions options = llama_in_pieces(folder, R"({"disks": [{"read_bytes_per_second": 1e8}]})");
+  options.page_size_bytes = 65536;
+  options.max_grad_norm = 0;
+  const PlanReport report = run_plan(options);
+  options.memory_bytes = (report.min_memory_bytes + report.in_memory_bytes) / 2;
+  const TrainingSetup setup(options);
+  EXPECT_EQ(setup.choices.settling, setup.work.choice.settling);
+  int others = 0;
+  for (const WorkTried& tried : setup.work.tried) {
+    WorkChoice usual = tried.choice;
+    usual.settling = default_settling;
+    for (const WorkTried& other : setup.work.tried) {
+      others += other.choice == usual && other.score.seconds != tried.score.seconds ? 1 : 0;
+    }
+  }
+  EXPECT_GT(others, 0);
+}
+
 // Policies that published systems follow, for comparison, are never faster than what we choose, in virtual time.
 TEST(Policies, NoneIsFasterThanWhatIsChosen) {
   const Model model(small_llama(), DType::f32, Purpose::training, {});
@@ -450,6 +479,7 @@ TEST(Policies, NoneIsFasterThanWhatIsChosen) {
         const Layout layout = lay_out({&program, 1}, model.state(), 4096);
         PlanRequest request;
         request.policy = choice.policy;
+        request.settling = choice.settling;
         const std::int64_t smallest = smallest_pages(layout);
         const auto room = static_cast<double>(in_memory_pages(layout, 0) - smallest);
         const Plan plan = make_plan(layout, 0, smallest + static_cast<std::int64_t>(share * room), request);
