@@ -1,6 +1,6 @@
 // What each policy reaches at several shares of the memory that a run needs to move nothing: tokens/s, predicted and
-// measured, and bytes. "plain" is our policy by layer with nothing recomputed, to tell what choosing adds; the others
-// are worked through like it. Each round goes through all of them.
+// measured (nan with rounds=0), and bytes. "plain" is our policy by layer with nothing recomputed, to tell what
+// choosing adds; the others are worked through like it. Each round goes through all of them.
 //   ablation_bench [policies=auto,plain,everything-on-disk,lru,lifetime,belady] [shares=0.12,0.25,0.5]
 //     [preset=gpt2-124m] [micro_batches=4] [tokens=1024] [rounds=5] [steps=3] [clip=0] [dtype=auto] [dir=bench-data]
 #include <cstdio>

@@ -13,7 +13,7 @@
 
 namespace spillway::bench {
 
-double median(std::vector<double> values);
+double median(std::vector<double> values);  // NaN of none, as where nothing was run
 
 // The items of "0.25,0.12".
 std::vector<std::string> items(const std::string& list, char separator = ',');
