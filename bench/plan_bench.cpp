@@ -119,6 +119,8 @@ void write_uses(const std::string& path, const Layout& layout, const Program& pr
 int bench(const Settings& settings) {
   const std::string preset = settings.text("preset", "gpt2-124m");
   const bool has_device = !settings.text("device", "").empty();
+  const std::string uses = settings.text("uses", "");
+  if (!uses.empty() && has_device) throw UserError("uses={}: not with a device", uses);
   ModelConfig config = preset == "llama-70b" ? llama_70b() : find_preset(preset)->config;
   if (config.vocab_size == 0) config.vocab_size = 320;
   StepShape shape;
@@ -173,8 +175,6 @@ int bench(const Settings& settings) {
                 format_bytes(plan.up_bytes).c_str(), format_bytes(plan.down_bytes).c_str(), timeline.link_seconds);
   }
   show_waits(plan, layout, program, timeline, static_cast<int>(settings.integer("waits", 0)));
-  const std::string uses = settings.text("uses", "");
-  if (!uses.empty() && has_device) throw UserError("uses={}: not with a device", uses);
   if (!uses.empty()) write_uses(uses, layout, program, plan, rates, timeline.seconds);
   return 0;
 }

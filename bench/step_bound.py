@@ -6,9 +6,10 @@ in as many pages and on the same disk, is faster.
     step_bound.py FILE [group_seconds]
 
 Needs python3-scipy. FILE says what the planner is given: the segments of a step, with their seconds and the bundles
-that they use, which are in memory for all of a segment; and the disk, one rate for both directions. A gap is the time between two uses of a bundle. Unknown are how much of the bundle leaves memory in which
-part of the gap, how much comes back, how much is written, and how long each part of the step takes. Whatever a plan may
-do the linear program may do too, and more:
+that they use, which are in memory for all of a segment; and the disk, one rate for both directions. A gap is the time
+between two uses of a bundle. Unknown are how much of the bundle leaves memory in which part of the gap, how much comes
+back, how much is written, and how long each part of the step takes. Whatever a plan may do the linear program may do
+too, and more:
 - a bundle may be in memory in part, its pages lie anywhere, and what is between steps is as free as within one;
 - moves take their bytes at the disk's rate and nothing else, and begin without waiting for others;
 - segments are grouped, `group_seconds` of computing in each (0.003): a move in a group is in time for all of it, and

@@ -61,12 +61,12 @@ struct WorkLimits {
   std::int64_t layers = 0;
   std::int64_t micro_batches = 1;
   std::int64_t max_disk_writes_per_day = 0;  // bytes; 0: any
-  // Asked for by the user; without, chosen.
+  // Asked for by the user, or of no use to choose; without, chosen.
   std::optional<WorkOrder> order = {};
   std::optional<Recompute> recompute = {};
   std::optional<Policy> policy = {};
   std::optional<std::int32_t> deferred_layers = {};
-  bool settles = true;  // the share for what was changed last is chosen, unless a policy is asked for
+  std::optional<double> settling = {};
   // Tried first, and kept state of its kind before other policies, since little work may be left: what was chosen for
   // steps that go another way, or what takes the least of a device's memory.
   std::optional<WorkChoice> before = {};

@@ -48,7 +48,7 @@ class Search {
     if (!limits_.policy) try_policies(chosen_.choice);
     WorkChoice plain = first;
     plain.order = chosen_.choice.order;
-    if (settles()) plain.settling = 0.5;  // some of what is found from there is not found from the default
+    if (!limits_.settling) plain.settling = 0.5;  // some of what is found from there is not found from the default
     const WorkChoice best = chosen_.choice;
     improve(best, Keep::awaited, 0.4);  // each apart, since one leads to other recomputing than the other
     improve(best, Keep::held, 0.4);
@@ -59,8 +59,6 @@ class Search {
   }
 
  private:
-  bool settles() const { return limits_.settles && !limits_.policy; }
-
   bool is_good_enough(const WorkScore& score) const {
     if (!score.fits) return true;
     if (score.moves_nothing()) return true;
@@ -131,7 +129,7 @@ class Search {
       if (!limits_.policy) choice = best_kept(choice, keep);
       if (!limits_.deferred_layers) choice = climb(choice, deferrals_of(choice));
       if (choice == before && !limits_.recompute) choice = best_recomputed(choice);
-      if (choice == before && settles()) choice = best_settling(choice);
+      if (choice == before && !limits_.settling) choice = best_settling(choice);
       if (choice == before) break;
     }
     most_ops_ = limits_.most_ops;
@@ -299,8 +297,13 @@ std::string note_on(const WorkChoice& choice, const WorkScore& score, const std:
 }
 
 WorkChoice first_choice(const WorkLimits& limits) {
-  return {limits.order.value_or(WorkOrder::by_layer), limits.recompute.value_or(Recompute{}),
-          limits.policy.value_or(Policy::automatic), limits.deferred_layers.value_or(0)};
+  WorkChoice choice;
+  choice.order = limits.order.value_or(choice.order);
+  choice.recompute = limits.recompute.value_or(choice.recompute);
+  choice.policy = limits.policy.value_or(choice.policy);
+  choice.deferred_layers = limits.deferred_layers.value_or(choice.deferred_layers);
+  choice.settling = limits.settling.value_or(choice.settling);
+  return choice;
 }
 
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score) {

@@ -148,7 +148,8 @@ WorkLimits TrainingSetup::work_limits() const {
   limits.recompute = forced_recompute(options, limits.layers);
   limits.policy = policy_named(options.policy);
   limits.deferred_layers = forced_deferral(options, limits.layers);
-  limits.settles = choices.device_bytes == 0;  // with a device each plan is two, and what it gains is not known
+  // A policy that is asked for has its own, and with a device each plan is two and what choosing gains is not known.
+  if (limits.policy || choices.device_bytes > 0) limits.settling = default_settling;
   return limits;
 }
 
