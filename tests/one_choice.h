@@ -7,11 +7,16 @@
 
 namespace spillway {
 
-inline void leave_one_choice_under_sanitizer(TrainOptions& options) {
-  if (!under_sanitizer) return;
+// The way that steps clip is left to be chosen.
+inline void leave_one_way_to_work(TrainOptions& options) {
   options.order = "layer";
   options.recompute = "none";
   options.policy = "farthest";
+}
+
+inline void leave_one_choice_under_sanitizer(TrainOptions& options) {
+  if (!under_sanitizer) return;
+  leave_one_way_to_work(options);
   options.clip_mode = "after";
 }
 

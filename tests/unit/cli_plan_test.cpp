@@ -39,7 +39,7 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
       "layer"};
   const auto plan = [&](const std::string& memory) {
     std::vector<std::string> arguments = asked;
-    arguments.insert(arguments.end(), {"--memory", memory, "--json"});
+    arguments.insert(arguments.end(), {"--policy", "farthest", "--memory", memory, "--json"});
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return nlohmann::json::parse(outcome.out);
@@ -113,7 +113,7 @@ class PlansOfFourLayers : public Verbs {
 TEST_F(PlansOfFourLayers, PlanSaysWhichWayStepsClip) {
   folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
   const auto plan = [&](std::vector<std::string> more) {
-    more.insert(more.end(), {"--max-steps", "7", "--recompute", "none", "--order", "layer"});
+    more.insert(more.end(), {"--max-steps", "7", "--recompute", "none", "--order", "layer", "--policy", "farthest"});
     return plan_of_larger(more);
   };
   const auto smallest = nlohmann::json::parse(plan({"--json"})).at("min_memory_bytes").get<std::int64_t>();
@@ -184,7 +184,8 @@ TEST_F(PlansOfFourLayers, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) 
   if (current == temporary) GTEST_SKIP() << "both are " << current;
   folder_.file("machine.json", nlohmann::json{{"disks", {disk(temporary, 1e6), disk(current, 5e8)}}}.dump());
   const auto plan = [&](std::vector<std::string> more) {
-    more.insert(more.end(), {"--recompute", "none", "--clip-mode", "after", "--order", "layer", "--json"});
+    more.insert(more.end(),
+                {"--recompute", "none", "--clip-mode", "after", "--order", "layer", "--policy", "farthest", "--json"});
     return nlohmann::json::parse(plan_of_larger(more));
   };
   const std::string memory = std::to_string(plan({"--memory", "2GiB"}).at("min_memory_bytes").get<std::int64_t>());

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "llama_in_pieces.h"
+#include "one_choice.h"
 #include "scratch_folder.h"
 #include "session/feed.h"
 #include "session/model_files.h"
@@ -20,6 +21,7 @@ class StepRunnerTest : public testing::Test {
     TrainOptions options = llama_in_pieces(folder, R"({"disks": [{"read_bytes_per_second": 3e7}],
                             "memory_bytes_per_second": 1e11, "f32_flops_per_second": 6e8})");
     options.page_size_bytes = 16384;
+    leave_one_way_to_work(options);
     const PlanReport report = run_plan(options);
     for (int eighths = 1; eighths < 8; ++eighths) {
       options.memory_bytes = report.min_memory_bytes + (report.in_memory_bytes - report.min_memory_bytes) * eighths / 8;
