@@ -38,7 +38,7 @@ std::string CommitPace::describe() const {
   if (save_steps_ > 1) return fmt::format("commits after every {} steps", save_steps_);
   if (is_free_) return "commits after every step, since the state goes to disk anyway";
   return fmt::format(
-      "commits are spaced out to {:.0f}% of the time, at least {:.0f} s apart, since the state is in memory",
+      "commits are spaced out to {:.0f}% of the time, at least {:.0f} s apart, since steps that commit take longer",
       100 * busy_share, least_seconds);
 }
 

@@ -9,7 +9,7 @@ namespace spillway {
 
 class CommitPace {
  public:
-  // `is_free`: a commit writes little beyond what a step writes anyway.
+  // `is_free`: a commit writes little beyond what a step writes anyway, and a step hardly waits for it.
   CommitPace(std::int64_t save_steps, bool is_free) : save_steps_(save_steps), is_free_(is_free) {}
 
   // `extra_bytes`: what a commit writes beyond what the step writes anyway, of `state_bytes` in all.

@@ -233,7 +233,8 @@ CommitPace TrainingSetup::pace() const {
   for (const Bundle& bundle : planned.layout.bundles) state_bytes += bundle.committed ? bundle.bytes : 0;
   const bool leaves_updates = steps.usual().way == UpdateWay::deferred;
   const std::int64_t extra_bytes = extra_commit_bytes(planned.layout, planned.plans.front());
-  return {options.save_steps, !leaves_updates && CommitPace::is_free(extra_bytes, state_bytes)};
+  const bool is_free = !leaves_updates && !commits_are_waited_for_ && CommitPace::is_free(extra_bytes, state_bytes);
+  return {options.save_steps, is_free};
 }
 
 double TrainingSetup::commit_bytes_per_second(double step_seconds, const DiskRate& disk, std::int32_t step) const {
@@ -259,12 +260,20 @@ void TrainingSetup::lay_first(int tries) {
 
 void TrainingSetup::lay_others() { lay_others_flat(planned, choices, links(), plan_in_time()); }
 
-// Where all steps commit one plan does both; the boundary is then its own.
+// Where all steps commit one plan does both; the boundary is then its own. What a commit writes beyond may be little
+// and still be waited for.
 void TrainingSetup::plan_commits() {
   if (choices.commits != Commits::some || !planned.fits()) return;
+  commits_are_waited_for_ = false;
   if (pace().every_step()) {
+    const double without = cost_of(score());
     choices.commits = Commits::all;
-    return plan_steps();
+    plan_steps();
+    lay_first(1);  // as what it is compared with
+    if (cost_of(score()) <= without * (1 + CommitPace::busy_share)) return;
+    commits_are_waited_for_ = true;
+    choices.commits = Commits::some;
+    plan_steps();
   }
   const PlanLinks how = links();
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {

@@ -110,6 +110,7 @@ class TrainingSetup {
   mutable std::vector<StepRates> rates_;          // by Program, of those that are planned; none: not looked at
   std::vector<UpdateWay> ways_;                   // that are planned
   std::int32_t deferred_layers_ = 0;              // 0: a deferred step defers all
+  bool commits_are_waited_for_ = false;           // they write little, but a step that commits takes longer for it
   std::int64_t planned_ops_ = 0;                  // of all Programs planned while the steps are chosen
   // By the plan of this work that keeps no state in memory; others that differ in what they keep follow in turn.
   struct Weighed {

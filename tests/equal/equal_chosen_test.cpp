@@ -15,6 +15,10 @@ namespace {
 // More than the search may miss: not all that can be asked for is tried.
 constexpr double slower = 1.05;
 
+// A disk and a processor of about the same speed at the sizes of these tests, so that it matters when updates run.
+constexpr const char* rates_alike = R"({"disks": [{"read_bytes_per_second": 1e7}],
+    "memory_bytes_per_second": 1e9, "bf16_flops_per_second": 1e8, "f32_flops_per_second": 1e8})";
+
 class Chosen : public SameBits, public testing::Test {
  protected:
   void SetUp() override { use_llama(256, 768); }
@@ -188,12 +192,32 @@ TEST_F(Chosen, WhereEachStepCommitsALimitOnWritesIsThatOfThePlan) {
   EXPECT_DOUBLE_EQ(seconds_of(options_), seconds);
 }
 
-// On a disk and a processor of about the same speed at these sizes, so that it matters when updates run.
+// A commit that writes little may still be waited for: then not every step commits.
+TEST_F(Chosen, CommitsWithEveryStepTakeLittleTime) {
+  use(Case{"llama_f32", ragged_llama(2), "f32"});
+  options_.max_seq_len = 40;
+  options_.order = "auto";
+  options_.recompute = "auto";
+  options_.machine = scratch_.file("alike.json", rates_alike).string();
+  options_.save_steps = 0;
+  options_.max_grad_norm = 0;
+  const PlanReport extremes = run_plan(options_);
+  std::int64_t committing = 0;
+  for (const int eighths : {0, 1}) {
+    options_.memory_bytes =
+        extremes.min_memory_bytes + (extremes.in_memory_bytes - extremes.min_memory_bytes) * eighths / 8;
+    const TrainingSetup setup(options_);
+    const auto tried =
+        std::ranges::find(setup.work.tried, setup.work.choice, [](const WorkTried& one) { return one.choice; });
+    ASSERT_NE(tried, setup.work.tried.end());
+    EXPECT_LE(setup.work.score.mean_seconds(), tried->score.mean_seconds() * (1 + CommitPace::busy_share)) << eighths;
+    committing += setup.pace().every_step() ? 1 : 0;
+  }
+  EXPECT_EQ(committing, 1);
+}
+
 TEST_F(Chosen, WhereStepsMayClipNoWayIsFaster) {
-  const std::string machine = scratch_
-                                  .file("alike.json", R"({"disks": [{"read_bytes_per_second": 1e7}],
-      "memory_bytes_per_second": 1e9, "bf16_flops_per_second": 1e8, "f32_flops_per_second": 1e8})")
-                                  .string();
+  const std::string machine = scratch_.file("alike.json", rates_alike).string();
   const std::vector<Case> tests{{"llama_f32", ragged_llama(2), "f32"},
                                 {"gpt2_bf16", ragged_gpt2(2), "bf16"},
                                 {"llama_bf16_accumulate", ragged_llama(2), "bf16", 2}};
