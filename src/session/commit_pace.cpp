@@ -38,7 +38,8 @@ std::string CommitPace::describe() const {
   if (save_steps_ > 1) return fmt::format("commits after every {} steps", save_steps_);
   if (is_free_) return "commits after every step, since the state goes to disk anyway";
   return fmt::format(
-      "commits are spaced out to {:.0f}% of the time, at least {:.0f} s apart, since steps that commit take longer",
+      "commits are spaced out to {:.0f}% of the time, at least {:.0f} s apart, since each would cost a step time or "
+      "writes",
       100 * busy_share, least_seconds);
 }
 

@@ -266,14 +266,17 @@ void TrainingSetup::plan_commits() {
   if (choices.commits != Commits::some || !planned.fits()) return;
   commits_are_waited_for_ = false;
   if (pace().every_step()) {
-    const double without = cost_of(score());
+    commits_are_waited_for_ = true;  // so that the step is scored as one whose commits are spaced out
+    const WorkScore spaced_out = score();
     choices.commits = Commits::all;
     plan_steps();
     lay_first(1);  // as what it is compared with
-    if (cost_of(score()) <= without * (1 + CommitPace::busy_share)) return;
-    commits_are_waited_for_ = true;
+    const bool waits = cost_of(score()) > cost_of(spaced_out) * (1 + CommitPace::busy_share);
+    commits_are_waited_for_ = waits && spaced_out.seconds < CommitPace::least_seconds;  // longer steps all commit
+    if (!commits_are_waited_for_) return;
     choices.commits = Commits::some;
     plan_steps();
+    lay_first(1);
   }
   const PlanLinks how = links();
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
