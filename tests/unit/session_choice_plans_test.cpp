@@ -11,20 +11,17 @@
 #include "session/session.h"
 #include "session/setup.h"
 #include "sim/simulate.h"
+#include "tiny_llama.h"
 
 namespace spillway {
 namespace {
 
 ModelConfig small_llama() {
-  ModelConfig config;
-  config.family = Family::llama;
-  config.vocab_size = 300;
+  ModelConfig config = tiny_llama();
   config.hidden_size = 64;
   config.intermediate_size = 160;
   config.num_hidden_layers = 4;
   config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 16;
   config.max_position_embeddings = 512;
   return config;
 }
