@@ -28,7 +28,7 @@ if(SPILLWAY_SANITIZE)
   # Where memory is touched AddressSanitizer finds what these find, but for casts to a wrong class; they are a good part of
   # compiling.
   if(SPILLWAY_SANITIZE MATCHES undefined)
-    target_compile_options(spillway_flags INTERFACE -fno-sanitize=null,object-size,vptr)
+    target_compile_options(spillway_flags INTERFACE -fno-sanitize=null,object-size,vptr,pointer-overflow)
   endif()
   target_link_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE})
 endif()

@@ -127,11 +127,11 @@ void put_as(std::byte* to, const std::vector<double>& numbers) {
 
 template <typename T>
 std::vector<double> numbers_as(const std::byte* from, std::int64_t count) {
-  std::vector<double> numbers;
-  for (std::int64_t i = 0; i < count; ++i) {
+  std::vector<double> numbers(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
     T value;
-    std::memcpy(&value, from + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
-    numbers.push_back(static_cast<double>(value));
+    std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+    numbers[i] = static_cast<double>(value);
   }
   return numbers;
 }
@@ -146,8 +146,8 @@ inline void put(std::byte* to, const Matrix& from) {
     case DType::bf16: break;
     default: SPILLWAY_CHECK(false, "{} in a test matrix", name_of(from.type.dtype));
   }
-  std::vector<double> codes;
-  for (const double number : from.numbers) codes.push_back(round_bf16(static_cast<float>(number)));
+  std::vector<double> codes = from.numbers;
+  for (double& number : codes) number = round_bf16(static_cast<float>(number));
   put_as<bf16_t>(to, codes);
 }
 

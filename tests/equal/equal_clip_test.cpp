@@ -247,7 +247,7 @@ TEST_F(ClipModes, GoOnFromACommitWhileWaysChange) {
 
 // Each of two layers, or both, updated before its next forward, the rest during backward.
 TEST_F(ClipModes, AgreeWithUpdatesOfSomeLayersDeferred) {
-  for (const Case& test : {llama_bf16(), gpt2_f32()}) {
+  for (const Case& test : cases(std::vector{llama_bf16(), gpt2_f32()})) {
     SCOPED_TRACE(test.name);
     use(test);
     options_.deferred_layers = 0;

@@ -10,6 +10,7 @@
 #include "formats/machine_file.h"
 #include "golden/model_folder.h"
 #include "measured_steps.h"
+#include "one_choice.h"
 #include "recording_observer.h"
 #include "report/report_data.h"
 #include "scoped_variable.h"
@@ -45,6 +46,7 @@ class Observed : public testing::Test {
     options_.page_size_bytes = 16384;
     options_.trace = (scratch_ / "trace.json").string();
     options_.trace_steps = 5;
+    leave_one_choice_under_sanitizer(options_);
     options_.memory_bytes = std::int64_t{1} << 40;
     const std::int64_t smallest = run_plan(options_).min_memory_bytes;
     options_.memory_bytes = smallest;
@@ -137,6 +139,7 @@ TEST_F(Observed, TheSumsOfEachStepAgree) {
 // A plan that rests on guesses, where there is too little memory to measure, says so; one for a machine that is given
 // does not.
 TEST_F(Observed, ARunSaysWhereItAssumesADisk) {
+  options_.policy = "auto";  // rates are asked for where something is chosen by them
   const ScopedVariable cache("XDG_CACHE_HOME", scratch_ / "cache");
   const auto assumes = testing::Contains(testing::HasSubstr("is assumed"));
   RecordingObserver guessing;
@@ -152,6 +155,7 @@ TEST_F(Observed, ARunSaysWhereItAssumesADisk) {
 }
 
 TEST_F(Observed, TheFirstRunOnAMachineMeasuresTheDiskBeforeItChooses) {
+  options_.policy = "auto";  // rates are asked for where something is chosen by them
   const ScopedVariable cache("XDG_CACHE_HOME", scratch_ / "cache");
   options_.per_device_train_batch_size = 64;
   options_.max_steps = 1;

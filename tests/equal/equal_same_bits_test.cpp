@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "one_choice.h"
 #include "same_bits.h"
 #include "session/setup.h"
 #include "under_sanitizer.h"
@@ -17,7 +18,10 @@ namespace {
 
 class EachSameBits : public SameBits, public testing::TestWithParam<Case> {
  protected:
-  void SetUp() override { use(GetParam()); }
+  void SetUp() override {
+    use(GetParam());
+    leave_one_choice_under_sanitizer(options_);
+  }
 
   // Two spill directories, of which one gets twice the slots of the other.
   TrainOptions on_two_disks(TrainOptions options) const {
@@ -99,8 +103,7 @@ TEST_P(EachSameBits, WhateverThePolicy) {
 TEST_P(EachSameBits, WhateverIsChosen) {
   const Outcome expected = run(options_);
   TrainOptions options = options_;
-  options.order = "auto";
-  options.recompute = "auto";
+  options.order = options.recompute = options.policy = options.clip_mode = "auto";
   std::ofstream(scratch_ / "machine.json") << R"({"disks": [{"read_bytes_per_second": 1e7}]})";
   options.machine = (scratch_ / "machine.json").string();
   const PlanReport report = run_plan(options);

@@ -3,6 +3,7 @@
 
 #include "executor/executor.h"
 #include "llama_in_pieces.h"
+#include "one_choice.h"
 #include "scratch_folder.h"
 #include "session/session.h"
 #include "session/setup.h"
@@ -21,6 +22,7 @@ class LayPages : public testing::Test {
   // In the middle between the smallest budget and the step's need.
   TrainOptions spilled(const std::string& flat_pages) const {
     TrainOptions options = options_;
+    leave_one_choice_under_sanitizer(options);
     const PlanReport report = run_plan(options);
     options.memory_bytes = (report.min_memory_bytes + report.in_memory_bytes) / 2;
     options.flat_pages = flat_pages;
@@ -62,10 +64,8 @@ TEST_F(LayPages, StepsMoveFewPages) {
 // Of one way to work through the step, at several budgets.
 TEST_F(LayPages, AStepIsNotSlowerForIt) {
   TrainOptions options = options_;
-  options.order = "layer";
-  options.recompute = "none";
+  leave_one_way_to_work(options);
   options.deferred_layers = 0;
-  options.policy = "farthest";
   const PlanReport report = run_plan(options);
   int laid = 0;
   for (int eighths = 1; eighths < 8; ++eighths) {

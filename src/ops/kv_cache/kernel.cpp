@@ -11,7 +11,7 @@ SPILLWAY_INLINE f32x16 load_upto(const T* from, std::int64_t count) {
 }
 
 template <typename T>
-SPILLWAY_INLINE float dot(const float* query, const T* key, std::int64_t count) {
+SPILLWAY_INLINE float dot_with_key(const float* query, const T* key, std::int64_t count) {
   f32x16 total = {};
   for (std::int64_t i = 0; i < count; i += lanes) total += load(query + i) * load_upto(key + i, count - i);
   return sum(total);
@@ -23,7 +23,7 @@ SPILLWAY_INLINE void score(const CachedHead<T>& head) {
     store(head.query + i, load_upto(head.q + i, head.head_dim - i) * head.scale);
   }
   for (std::int64_t row = 0; row < head.rows; ++row) {
-    head.scores[row] = dot(head.query, head.keys + row * head.row_stride, head.head_dim);
+    head.scores[row] = dot_with_key(head.query, head.keys + row * head.row_stride, head.head_dim);
   }
   for (std::int64_t row = head.rows; row % lanes != 0; ++row) head.scores[row] = -__builtin_inff();
 }

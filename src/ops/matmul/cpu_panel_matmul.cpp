@@ -11,10 +11,6 @@ namespace {
 // Columns of B that are widened at a time where the library has no bf16 products.
 constexpr std::int64_t widened_columns = 256;
 
-const std::byte* bytes_at(const void* base, std::int64_t offset_bytes) {
-  return static_cast<const std::byte*>(base) + offset_bytes;
-}
-
 }  // namespace
 
 std::int64_t matmul_panel_rows(std::int64_t rows) {

@@ -83,10 +83,6 @@ RegisterTileKernel kernel_for(DType unit, DType out, std::int64_t panel_columns,
 // Packing B is not worth it for a few rows.
 constexpr std::int64_t fewest_rows = 16;
 
-const std::byte* bytes_at(const void* base, std::int64_t offset_bytes) {
-  return static_cast<const std::byte*>(base) + offset_bytes;
-}
-
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 // The first byte and the last of these, read, and written back where T is not const.
 template <typename T>

@@ -2,6 +2,7 @@
 // are in elements. Each function is compiled for every named target; all give the same bits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -37,5 +38,9 @@ struct PackKernels {
 };
 
 const PackKernels& pack_kernels();
+
+inline const std::byte* bytes_at(const void* base, std::int64_t offset_bytes) {
+  return static_cast<const std::byte*>(base) + offset_bytes;
+}
 
 }  // namespace spillway
