@@ -59,7 +59,7 @@ function(spillway_kernels name)
       if(SPILLWAY_SANITIZE)  # else each by itself, so that what is inlined does not depend on the others
         spillway_unity(spillway_${name}_${target})
       endif()
-      if(SPILLWAY_SANITIZE MATCHES address)  # of lanes, which are many small objects: most of compiling the packed update
+      if(SPILLWAY_SANITIZE MATCHES address)  # of lanes, many small objects: most of compiling the packed update
         target_compile_options(spillway_${name}_${target} PRIVATE -fno-sanitize-address-use-after-scope)
       endif()
       target_link_libraries(spillway_${name}_${target} PRIVATE ${ROOM_ROOMS} spillway_flags)

@@ -45,8 +45,8 @@ def main():
     own = [p for p in paths if p.is_relative_to(ROOT / "src") and p.suffix == ".cpp"]
     shared = digest_of(sorted((ROOT / "src").rglob("*.h")) + [ROOT / ".clang-tidy"])
     extra = gcc_headers()
-    return check_within(seconds, own, lambda path: ["clang-tidy", "--quiet", "-p", str(stamps), *extra, str(path)], stamps,
-                        shared)
+    command = ["clang-tidy", "--quiet", "-p", str(stamps), *extra]
+    return check_within(seconds, own, lambda path: [*command, str(path)], stamps, shared)
 
 
 if __name__ == "__main__":

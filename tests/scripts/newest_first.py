@@ -28,7 +28,7 @@ def digest_of(paths):
 
 
 def check_within(seconds, paths, command_of, stamps, shared):
-    """Runs command_of(path), a list, for each path on all processors, and prints what those that fail say and the counts.
+    """Runs command_of(path), a list, for each path on all processors; prints what those that fail say, and the counts.
 
     A path that passed is not checked again until it or `shared`, a digest of all else that matters, changes: a file in
     the folder `stamps` says so. What is left when the time is up waits for the next run. The exit status: 1 where one
