@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "executor/accelerator.h"
 #include "executor/kernel_table.h"
@@ -59,6 +60,20 @@ DiskRate measure_disk(const std::filesystem::path& directory, std::int64_t block
 
 // The fewest requests in flight whose rate reaches nine tenths of the best: `counts` ascend, one rate for each.
 std::int64_t fewest_in_flight(std::span<const std::int64_t> counts, std::span<const double> rates);
+
+// What products took alone and beside a disk, shortly after, and the disk then.
+struct BesideEachOther {
+  double product_alone = 0;   // seconds of one
+  double product_beside = 0;  // while the disk was busy
+  double disk_beside = 0;     // bytes a second, while all threads computed
+  // What a byte takes from computing. A virtual disk may be copied by the processor that computes.
+  double compute_seconds_per_byte() const;
+};
+
+// The round in the middle by what a byte takes from computing; at least one. Not the least slow-down of each, since
+// they belong together: while the disk is slow, computing is hardly slowed down, and bytes would seem to cost nothing.
+// Reorders.
+const BesideEachOther& usual_of(std::vector<BesideEachOther>& rounds);
 
 // How much longer products on `threads` threads and this measured disk, which reads and writes, take beside each other:
 // the two slow-downs of `rates`, at least 1.

@@ -38,6 +38,7 @@ struct WorkScore {
   double seconds = 0;
   double slow_disk_seconds = 0;  // where the disk has what `disk_margin` leaves of its rate; 0: not looked at
   double stalled_seconds = 0;    // computing waits for disk or link
+  double slowed_seconds = 0;     // computing takes longer beside the disk
   std::int64_t link_bytes = 0;   // between host and device, both ways
   std::int64_t read_bytes = 0;
   std::int64_t state_write_bytes = 0;
@@ -88,9 +89,9 @@ struct WorkChosen {
 };
 
 // Tries a bounded number of choices, fewer when a step has many ops, and takes the fastest. Nothing but the first is
-// tried where that does not fit, moves nothing, or hardly waits for disk or link. With max_disk_writes_per_day, choices
-// under it come before those above it, whatever their speed; where none is under it, the one that writes least a step
-// is taken, since a slow one writes little a day and the more in the whole run, and note_on says so.
+// tried where that does not fit, moves nothing, or loses next to nothing to disk or link. With max_disk_writes_per_day,
+// choices under it come before those above it, whatever their speed; where none is under it, the one that writes least
+// a step is taken, since a slow one writes little a day and the more in the whole run, and note_on says so.
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score);
 
 // What a user should know of a choice with this score, made among these; empty when nothing was to be chosen.

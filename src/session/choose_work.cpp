@@ -10,8 +10,10 @@ namespace spillway {
 namespace {
 
 constexpr double seconds_per_day = 86400;
-// Below this share of a step, waiting for disk or link is not worth another order or a recomputation.
-constexpr double negligible_stall = 0.01;
+// Below this share of a step, what disk and link cost is not worth another order or a recomputation.
+constexpr double negligible_cost = 0.01;
+// Of what computing loses beside a busy disk, which goes with the bytes moved: other choices move up to a fifth less.
+constexpr double avoidable_slowing = 0.2;
 // Of the pages beyond the smallest budget, those tried for what is kept of each kind.
 constexpr double shares_of_awaited[] = {0, 0.2, 0.35, 0.5, 0.65, 0.8};
 constexpr double shares_of_held[] = {0, 0.5, 0.65, 0.8, 1};
@@ -63,7 +65,8 @@ class Search {
     if (!score.fits) return true;
     if (score.moves_nothing()) return true;
     const double stalled = score.stalled_seconds + score.mean_seconds() - score.seconds;
-    return is_allowed(score) && stalled < negligible_stall * score.seconds;
+    const double avoidable = stalled + avoidable_slowing * score.slowed_seconds;
+    return is_allowed(score) && avoidable < negligible_cost * score.seconds;
   }
 
   bool is_allowed(const WorkScore& score) const { return score.writes_at_most(limits_.max_disk_writes_per_day); }

@@ -17,7 +17,7 @@ namespace {
 constexpr double op_probe_seconds = 2.0;
 constexpr double processor_probe_seconds = 0.4;
 constexpr double disk_probe_seconds = 0.8;
-constexpr double slowdown_probe_seconds = 0.4;
+constexpr double slowdown_probe_seconds = 1.0;
 constexpr std::int64_t least_probe_bytes = 16 * mib;
 constexpr std::int64_t most_probe_bytes = gib;
 

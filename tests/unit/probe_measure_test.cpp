@@ -89,6 +89,18 @@ TEST(MeasureDisk, TakesTheFewestRequestsThatReachNineTenthsOfTheBest) {
   EXPECT_EQ(fewest({1.20, 1.00, 0.80}), 8);
 }
 
+// Computing at its best, 1.1, beside the disk at its best would have a byte cost a fifth of what it did in all rounds.
+TEST(MeasureDisk, TakesBothSlowdownsOfOneRoundThatIsUsual) {
+  std::vector<BesideEachOther> rounds{
+      {1, 1.1, 1.0e9},  // 0.091 s of a GB
+      {1, 1.9, 5.0e9},  // 0.095
+      {1, 1.6, 4.0e9},  // 0.094
+  };
+  const BesideEachOther& usual = usual_of(rounds);
+  EXPECT_EQ(usual.product_beside, 1.6);
+  EXPECT_NEAR(usual.compute_seconds_per_byte(), 0.375 / 4e9, 1e-15);
+}
+
 TEST(MeasureDisk, GivesRatesOfTheDeviceAndLeavesNothingBehind) {
   const ScratchFolder folder;
   const DiskRate rate = measure_disk(folder.path(), 64 * kib, {0.04, 16 * mib, false});

@@ -60,6 +60,22 @@ TEST_F(ChoiceTest, KeepsEverythingWhereTheDiskIsFastEnough) {
   EXPECT_TRUE(note_of(chosen).empty());
 }
 
+// A disk that nothing waits for may still take time from computing, byte by byte.
+TEST_F(ChoiceTest, LooksForFewerBytesWhereTheDiskSlowsComputing) {
+  constexpr double seconds_per_byte = 2e-11;
+  limits_.order = WorkOrder::by_layer;
+  const auto slowed = [](const WorkChoice& choice) {
+    WorkScore score = score_of(choice, 1e11);
+    const auto bytes = static_cast<double>(score.read_bytes + score.write_bytes());
+    score.slowed_seconds = seconds_per_byte * bytes;
+    score.seconds += score.slowed_seconds;
+    return score;
+  };
+  const WorkChosen chosen = choose_work(limits_, slowed);
+  EXPECT_EQ(chosen.choice.recompute.kind, RecomputeKind::cheap);
+  for (const WorkTried& tried : chosen.tried) EXPECT_LE(chosen.score.seconds, tried.score.seconds);
+}
+
 TEST_F(ChoiceTest, TriesNothingWhereNothingMovesOrNothingFits) {
   for (const bool fits : {true, false}) {
     const WorkChosen chosen = choose_work(limits_, [&](const WorkChoice&) {
