@@ -12,6 +12,7 @@ namespace {
 
 constexpr double day_seconds = 86400;
 constexpr double year_days = 365.25;
+constexpr double worth_saying = 0.01;  // share of a step
 
 // Bytes that commits write to the spill directories in a day of training, beyond what the steps write.
 double committed_a_day(const PlanReport& r) { return r.prediction->commit_bytes_per_second * day_seconds; }
@@ -36,6 +37,7 @@ void add_prediction(nlohmann::ordered_json& json, const PlanReport& r, double di
     json["update_seconds"] = p.update_seconds;
   }
   json["stall_seconds"] = p.stall_seconds;
+  json["slowed_seconds"] = p.slowed_seconds;
   json["bottleneck"] = p.bottleneck;
   json["phases"] = nlohmann::ordered_json::array();
   for (const PhaseRow& row : p.phases)
@@ -128,6 +130,9 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   if (r.device_memory_bytes > 0)
     text += fmt::format(", {:.3f} s of link, {:.3f} s of updates on the processor", p.link_seconds, p.update_seconds);
   text += fmt::format("; the plan reaches {:.0f}%\n", 100 * p.lower_bound_seconds / p.step_seconds);
+  if (r.device_memory_bytes == 0 && p.slowed_seconds >= worth_saying * p.step_seconds)
+    text +=
+        fmt::format("{:<24}{:>10.3f} s more of computing, which is slower then\n", "beside the disk", p.slowed_seconds);
   text += fmt::format("{:<24}{:>12}", "bottleneck", p.bottleneck);
   for (const Lever& lever : p.levers)
     text += fmt::format("{}{}: {:.2f}x", &lever == &p.levers.front() ? "\n  with " : "; ", lever.what, lever.speedup);

@@ -203,6 +203,7 @@ StepPrediction predict_step(const TrainingSetup& setup, const KnownMachine& mach
   prediction.link_seconds = timeline.link_seconds;
   prediction.update_seconds = timeline.update_seconds;
   prediction.stall_seconds = timeline.stalled_seconds;
+  prediction.slowed_seconds = timeline.slowed_seconds();
   prediction.commit_bytes_per_second = setup.commit_bytes_per_second(timeline.seconds, machine.disk);
   prediction.bottleneck = std::string(timeline.bottleneck());
   prediction.phases = phases_of(plan, program, timeline);

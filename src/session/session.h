@@ -67,6 +67,7 @@ struct StepPrediction {
   double link_seconds = 0;             // to or from a device
   double update_seconds = 0;           // on the host beside a device
   double stall_seconds = 0;            // computing waits for the disk, the link or updates on the host
+  double slowed_seconds = 0;           // what the busy disk and updates on the host add to the ops
   double commit_bytes_per_second = 0;  // that commits write to disk beyond what the step writes, exports left out
   std::string bottleneck = {};         // "compute", "disk", "link" or "update"
   std::vector<PhaseRow> phases = {};

@@ -348,8 +348,7 @@ WorkScore TrainingSetup::score(std::int32_t step) const {
   const Timeline timeline = simulated(plan, rates);
   score.seconds = timeline.seconds;
   score.stalled_seconds = timeline.stalled_seconds;
-  const double quiet_seconds = std::max(timeline.compute_seconds, timeline.update_seconds);
-  score.slowed_seconds = std::max(0.0, timeline.seconds - timeline.stalled_seconds - quiet_seconds);
+  score.slowed_seconds = timeline.slowed_seconds();
   if (options.disk_margin > 0 && score.read_bytes + score.write_bytes() > 0) {
     rates.scale_disk(1 - options.disk_margin);
     score.slow_disk_seconds = simulated(plan, rates).seconds;

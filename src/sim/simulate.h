@@ -62,6 +62,9 @@ struct Timeline {
 
   // No schedule of this plan's work can be faster.
   double lower_bound_seconds() const { return std::max({compute_seconds, update_seconds, disk_seconds, link_seconds}); }
+  // What ops of the compute lane take longer beside the busy disk, and beside those of the update lane, and what waking
+  // up and attaching pages add.
+  double slowed_seconds() const { return std::max(0.0, seconds - stalled_seconds - compute_seconds); }
   std::string_view bottleneck() const {
     if (compute_seconds == lower_bound_seconds()) return "compute";
     if (update_seconds == lower_bound_seconds()) return "update";

@@ -28,6 +28,30 @@ TEST_F(Verbs, PlanAnswersForAMachineGivenByAFewNumbers) {
   EXPECT_NEAR(compute_seconds("4e9"), slow / 4, 1e-9 * slow);
 }
 
+TEST_F(Verbs, PlanSaysWhatABusyDiskTakesFromComputing) {
+  const std::vector<std::string> asked{
+      "plan",     "--model",  path("model"), "--data", path("data.txt"), "--dtype", "f32",       "--max-seq-len", "16",
+      "--policy", "farthest", "--order",     "layer",  "--recompute",    "none",    "--predict", "--machine"};
+  const auto plan = [&](const std::string& machine, const std::vector<std::string>& more) {
+    folder_.file("machine.json", machine);
+    std::vector<std::string> arguments = asked;
+    arguments.push_back(path("machine.json"));
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto smallest = nlohmann::json::parse(plan("{}", {"--json"})).at("min_memory_bytes").get<std::int64_t>();
+  const std::vector<std::string> tight{"--memory", std::to_string(smallest)};
+  const auto machine = [](int slowdown) {
+    return fmt::format(R"({{"compute_slowdown": {}, "attach_seconds": 0, "wake_seconds": 0,
+                           "disks": [{{"read_bytes_per_second": 1e9}}]}})",
+                       slowdown);
+  };
+  EXPECT_THAT(plan(machine(2), tight), testing::ContainsRegex("beside the disk +0\\.[0-9]+ s more of computing"));
+  EXPECT_THAT(plan(machine(1), tight), testing::Not(HasSubstr("beside the disk")));
+}
+
 TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
   ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
   folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e6}]})");
@@ -56,6 +80,9 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
     const auto step = json.at("step_seconds").get<double>();
     EXPECT_NEAR(seconds, step, 1e-6 * step);
     EXPECT_GE(step, json.at("lower_bound_seconds").get<double>() * (1 - 1e-9));
+    const auto stalled = json.at("stall_seconds").get<double>();
+    const auto slowed = json.at("slowed_seconds").get<double>();
+    EXPECT_NEAR(json.at("compute_seconds").get<double>() + slowed + stalled, step, 1e-6 * step);
     EXPECT_NEAR(json.at("share_of_bound").get<double>() * step, json.at("lower_bound_seconds").get<double>(), 1e-9);
     EXPECT_NEAR(json.at("run_seconds").get<double>(), 7 * step, 1e-6 * step);
     std::int64_t peak = 0;
