@@ -139,7 +139,7 @@ std::int64_t fewest_in_flight(std::span<const std::int64_t> counts, std::span<co
 
 double BesideEachOther::compute_seconds_per_byte() const { return (1 - product_alone / product_beside) / disk_beside; }
 
-const BesideEachOther& usual_of(std::vector<BesideEachOther>& rounds) {
+BesideEachOther usual_of(std::vector<BesideEachOther> rounds) {
   const auto middle = rounds.begin() + std::ssize(rounds) / 2;
   std::nth_element(rounds.begin(), middle, rounds.end(), [](const BesideEachOther& a, const BesideEachOther& b) {
     return a.compute_seconds_per_byte() < b.compute_seconds_per_byte();
@@ -196,9 +196,9 @@ void measure_slowdowns(const DiskRate& on, int threads, const ProbeLimits& limit
     } while (goes_on(seconds_since(start)));
     return seconds_since(start) / runs;
   };
-  // A virtual machine may have its share of the host's processors over periods of a tenth of a second and more, and
-  // saves some while it is idle: what the host does for a disk costs nothing at first, and is paid later. So products
-  // go on all the time, and of each state the first part does not count.
+  // On a virtual machine computing beside a disk may be slowed only tenths of a second later, and hardly after an idle
+  // moment, as if its share of the host's processors were counted in periods. So products go on all the time, and of
+  // each state the first part does not count.
   const int count = limits.seconds > 2 ? 3 : 1;
   const double seconds = limits.seconds / (6 * count);
   const auto for_a_part = [&](double passed) { return passed < seconds; };
@@ -225,7 +225,7 @@ void measure_slowdowns(const DiskRate& on, int threads, const ProbeLimits& limit
     mover.join();
     if (failure) std::rethrow_exception(failure);
   }
-  const BesideEachOther& usual = usual_of(rounds);
+  const BesideEachOther usual = usual_of(rounds);
   rates.compute_slowdown = std::clamp(usual.product_beside / usual.product_alone, 1.0, 4.0);
   rates.disk_slowdown = std::clamp(on.mixed_bytes_per_second / usual.disk_beside, 1.0, 4.0);
 }

@@ -66,14 +66,13 @@ struct BesideEachOther {
   double product_alone = 0;   // seconds of one
   double product_beside = 0;  // while the disk was busy
   double disk_beside = 0;     // bytes a second, while all threads computed
-  // What a byte takes from computing. A virtual disk may be copied by the processor that computes.
+  // What a byte takes from computing. Of a virtual disk it may be much.
   double compute_seconds_per_byte() const;
 };
 
 // The round in the middle by what a byte takes from computing; at least one. Not the least slow-down of each, since
 // they belong together: while the disk is slow, computing is hardly slowed down, and bytes would seem to cost nothing.
-// Reorders.
-const BesideEachOther& usual_of(std::vector<BesideEachOther>& rounds);
+BesideEachOther usual_of(std::vector<BesideEachOther> rounds);
 
 // How much longer products on `threads` threads and this measured disk, which reads and writes, take beside each other:
 // the two slow-downs of `rates`, at least 1.

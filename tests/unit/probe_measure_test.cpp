@@ -91,12 +91,12 @@ TEST(MeasureDisk, TakesTheFewestRequestsThatReachNineTenthsOfTheBest) {
 
 // Computing at its best, 1.1, beside the disk at its best would have a byte cost a fifth of what it did in all rounds.
 TEST(MeasureDisk, TakesBothSlowdownsOfOneRoundThatIsUsual) {
-  std::vector<BesideEachOther> rounds{
+  const std::vector<BesideEachOther> rounds{
       {1, 1.1, 1.0e9},  // 0.091 s of a GB
       {1, 1.9, 5.0e9},  // 0.095
       {1, 1.6, 4.0e9},  // 0.094
   };
-  const BesideEachOther& usual = usual_of(rounds);
+  const BesideEachOther usual = usual_of(rounds);
   EXPECT_EQ(usual.product_beside, 1.6);
   EXPECT_NEAR(usual.compute_seconds_per_byte(), 0.375 / 4e9, 1e-15);
 }
