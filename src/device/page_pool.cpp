@@ -21,6 +21,8 @@ namespace {
 
 // Mappings left to what the process makes later: thread stacks, allocator arenas, libraries.
 constexpr std::int64_t spare_maps = 2048;
+// For a moment the kernel counts what is moved twice, and refuses it where it may not be so much.
+constexpr std::int64_t most_bytes_at_once = 16 * mib;
 
 std::size_t index_of(PageId page) { return static_cast<std::size_t>(page); }
 
@@ -126,10 +128,10 @@ HostPagePool::Mapping::~Mapping() { munmap(data, static_cast<std::size_t>(bytes)
 
 HostPagePool::HostPagePool(const PagePoolOptions& options)
     : options_(checked(options)),
-      home_(pool_bytes(), options.page_bytes, PROT_READ | PROT_WRITE, 0),
+      home_(pool_bytes() + options.page_bytes, options.page_bytes, PROT_READ | PROT_WRITE, 0),
       range_(options.address_bytes + options.page_bytes, options.page_bytes, PROT_NONE, MAP_NORESERVE),
-      where_(static_cast<std::size_t>(options.page_count)),
-      holder_(static_cast<std::size_t>(options.address_bytes / options.page_bytes), -1) {
+      places_(options.page_count, options.address_bytes / options.page_bytes) {
+  fill_gap(home_.data + pool_bytes(), options.page_bytes, PROT_NONE);
   // Advice: a kernel without huge pages refuses it and small ones do.
   if (options.page_bytes >= huge_page_bytes) {
     madvise(home_.data, static_cast<std::size_t>(pool_bytes()), options.huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
@@ -138,77 +140,92 @@ HostPagePool::HostPagePool(const PagePoolOptions& options)
     throw DoesNotFit("the page pool of {} could not be filled ({}): give a smaller --memory",
                      format_bytes(pool_bytes()), errno_text(error));
   }
-  for (std::size_t page = 0; page < where_.size(); ++page) where_[page] = home(static_cast<PageId>(page));
 }
 
 HostPagePool::~HostPagePool() = default;
 
-std::int64_t HostPagePool::range_slot(const std::byte* data) const {
-  if (data < range_.data || data >= range_.data + options_.address_bytes) return -1;
-  return (data - range_.data) / options_.page_bytes;
+std::byte* HostPagePool::data_at(std::int64_t place) const {
+  const std::int64_t apart = place - places_.places();
+  return apart < 0 ? range_.data + place * options_.page_bytes : home_.data + apart * options_.page_bytes;
 }
 
-void HostPagePool::send_home(PageId page) {
-  SPILLWAY_CHECK(index_of(page) < where_.size(), "page {} of {}", index_of(page), where_.size());
-  const std::lock_guard lock(mutex_);
-  if (where_[index_of(page)] != home(page)) move(page, home(page));
-}
-
-void HostPagePool::attach(PageId page, std::int64_t address_offset) {
-  SPILLWAY_CHECK(index_of(page) < where_.size(), "page {} of {}", index_of(page), where_.size());
-  SPILLWAY_CHECK(
-      address_offset >= 0 && address_offset < options_.address_bytes && address_offset % options_.page_bytes == 0,
-      "offset {} in {} bytes", address_offset, options_.address_bytes);
-  const std::lock_guard lock(mutex_);
-  std::byte* const to = range_.data + address_offset;
-  if (where_[index_of(page)] == to) return;
-  const auto slot = static_cast<std::size_t>(address_offset / options_.page_bytes);
-  if (const std::int32_t left = holder_[slot]; left >= 0) {  // of an earlier stay here, and not wanted since
-    move(static_cast<PageId>(left), home_.data + left * options_.page_bytes);
+void HostPagePool::check(std::span<const PageId> pages) const {
+  for (const PageId page : pages) {
+    SPILLWAY_CHECK(index_of(page) < static_cast<std::size_t>(options_.page_count), "page {} of {}", index_of(page),
+                   options_.page_count);
   }
-  move(page, to);
 }
 
-void HostPagePool::move(PageId page, std::byte* to) {
-  std::byte*& where = where_[index_of(page)];
-  std::byte* const from = where;
-  // The old mapping is kept (empty) and then replaced in one call. Were it unmapped, a thread that maps memory at that
-  // moment, an allocator's for one, could be given the hole, which later attachments would destroy.
-  const auto bytes = static_cast<std::size_t>(options_.page_bytes);
-  const void* const moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+void HostPagePool::send_home(std::span<const PageId> pages) {
+  check(pages);
+  const std::lock_guard lock(mutex_);
+  make(places_.send_home(pages));
+}
+
+void HostPagePool::attach(std::span<const PageId> pages, std::int64_t address_offset) {
+  check(pages);
+  const std::int64_t end = address_offset + std::ssize(pages) * options_.page_bytes;
+  SPILLWAY_CHECK(address_offset >= 0 && end <= options_.address_bytes && address_offset % options_.page_bytes == 0,
+                 "offset {} in {} bytes", address_offset, options_.address_bytes);
+  const std::lock_guard lock(mutex_);
+  make(places_.attach(pages, address_offset / options_.page_bytes));
+}
+
+void HostPagePool::make(std::span<const PageMove> moves) {
+  for (const PageMove& move : moves) {
+    std::byte* const from = data_at(move.from);
+    std::byte* const to = data_at(move.to);
+    const std::int64_t bytes = move.pages * options_.page_bytes;
+    const std::int64_t most = std::max(options_.page_bytes, most_bytes_at_once);
+    const std::int64_t step = is_one_mapping(from, move.pages) ? most : options_.page_bytes;
+    for (std::int64_t at = 0; at < bytes; at += step) move_mapping(from + at, to + at, std::min(step, bytes - at));
+  }
+}
+
+// Whether the kernel has merged the mappings of these pages, as it does with those that were neighbours when they were
+// made. No mapping grows in place here, since other memory of ours follows; of two the kernel says so first.
+bool HostPagePool::is_one_mapping(std::byte* data, std::int64_t pages) const {
+  if (pages == 1) return true;
+  const auto bytes = static_cast<std::size_t>(pages * options_.page_bytes);
+  const void* const grown = mremap(data, bytes, bytes + static_cast<std::size_t>(options_.page_bytes), 0);
+  SPILLWAY_CHECK(grown == MAP_FAILED, "a mapping of {} pages grew", pages);
+  return errno != EFAULT;
+}
+
+// The old mapping is kept (empty) and then replaced in one call. Were it unmapped, a thread that maps memory at that
+// moment, an allocator's for one, could be given the hole, which later attachments would destroy. For the same reason
+// two mappings are not moved at once: before Linux 6.17 the kernel refuses to, but only after it has made a hole at
+// `to`.
+void HostPagePool::move_mapping(std::byte* from, std::byte* to, std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes);
+  const void* const moved = mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
   if (moved != to && errno == EINVAL)
     throw DeviceError("this kernel does not move pages of memory and keep their place; that needs Linux 5.7");
-  SPILLWAY_CHECK(moved == to, "moving page {}: {}", index_of(page), errno_text(errno));
-  fill_gap(page, from, PROT_NONE);
-
-  if (const std::int64_t slot = range_slot(from); slot >= 0) holder_[static_cast<std::size_t>(slot)] = -1;
-  if (const std::int64_t slot = range_slot(to); slot >= 0) {
-    holder_[static_cast<std::size_t>(slot)] = static_cast<std::int32_t>(page);
-  }
-  where = to;
+  SPILLWAY_CHECK(moved == to, "moving {} bytes of pages: {}", bytes, errno_text(errno));
+  fill_gap(from, bytes, PROT_NONE);
   ++moves_;
 }
 
-// Other memory where the page was.
-void HostPagePool::fill_gap(PageId page, std::byte* at, int protection) {
-  const void* const plug = mmap(at, static_cast<std::size_t>(options_.page_bytes), protection,
+// Other memory where pages were.
+void HostPagePool::fill_gap(std::byte* at, std::int64_t bytes, int protection) {
+  const void* const plug = mmap(at, static_cast<std::size_t>(bytes), protection,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  SPILLWAY_CHECK(plug == at, "closing the gap of page {}: {}", index_of(page), errno_text(errno));
+  SPILLWAY_CHECK(plug == at, "closing a gap of {} bytes: {}", bytes, errno_text(errno));
 }
 
 void HostPagePool::open_home(PageId page) {
   SPILLWAY_CHECK(page_data(page) != home(page), "page {} is at home", index_of(page));
-  fill_gap(page, home(page), PROT_READ | PROT_WRITE);
+  fill_gap(home(page), options_.page_bytes, PROT_READ | PROT_WRITE);
 }
 
 void HostPagePool::close_home(PageId page) {
   SPILLWAY_CHECK(page_data(page) != home(page), "page {} is at home", index_of(page));
-  fill_gap(page, home(page), PROT_NONE);
+  fill_gap(home(page), options_.page_bytes, PROT_NONE);
 }
 
 void HostPagePool::fill(PageId page, std::byte value) {
-  SPILLWAY_CHECK(index_of(page) < where_.size(), "page {} of {}", index_of(page), where_.size());
-  std::memset(where_[index_of(page)], static_cast<int>(value), static_cast<std::size_t>(options_.page_bytes));
+  check(std::span(&page, 1));
+  std::memset(page_data(page), static_cast<int>(value), static_cast<std::size_t>(options_.page_bytes));
 }
 
 std::int64_t HostPagePool::huge_bytes() const {

@@ -10,13 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <vector>
+#include <span>
+
+#include "base/page_places.h"
 
 namespace spillway {
-
-// A page of a memory's pool, by number from 0. Given in full where plans are (the plan names pages, the pool owns
-// them).
-enum class PageId : std::int32_t;
 
 // What a kernel gives as one page where it is asked to, on x86-64. Pages of a pool are huge from this size on.
 constexpr std::int64_t huge_page_bytes = std::int64_t{2} << 20;
@@ -42,22 +40,25 @@ class HostPagePool {
   HostPagePool(const HostPagePool&) = delete;
   HostPagePool& operator=(const HostPagePool&) = delete;
 
-  // Puts the page, with its contents, at this offset (a multiple of page_bytes) of the address range; where it was
-  // before can no longer be accessed. Costs nothing to speak of when it is there already, about 15 us otherwise, and
-  // twice that when another page, left behind by an earlier stay, still lies there and has to go first.
+  // Puts pages, with their contents, next to each other from this offset (a multiple of page_bytes) of the address
+  // range on; where they were before can no longer be accessed. Costs nothing to speak of for those that are there
+  // already, else about 15 us for each 2 MiB that move together (base/page_places.h), and as much for other pages that
+  // earlier stays left there and that have to go first.
   //
   // Any threads, for different pages at different offsets: the plan orders the uses of one page and of one offset. (The
-  // calls take turns inside, as the kernel's would.)
-  void attach(PageId page, std::int64_t address_offset);
+  // calls take turns inside.)
+  void attach(std::span<const PageId> pages, std::int64_t address_offset);
+  void attach(PageId page, std::int64_t address_offset) { attach(std::span(&page, 1), address_offset); }
 
-  // Puts the page, with its contents, back home, among those of the numbers beside its own. Costs and threads as above.
-  void send_home(PageId page);
+  // Puts pages, with their contents, back home, among those of the numbers beside their own. Costs and threads as
+  // above.
+  void send_home(std::span<const PageId> pages);
 
   // In the range for stays; accessible only where pages are attached.
   std::byte* address(std::int64_t offset) const { return range_.data + offset; }
 
   // Where the page lies now; for the stay that has the page.
-  std::byte* page_data(PageId page) const { return where_[static_cast<std::size_t>(page)]; }
+  std::byte* page_data(PageId page) const { return data_at(places_.place_of(page)); }
 
   // Where the page lay first. Its memory is known by this address to whoever pinned it, wherever it lies now; the
   // processor may only read and write there while the page is not attached elsewhere.
@@ -77,7 +78,7 @@ class HostPagePool {
   std::int64_t address_bytes() const { return options_.address_bytes; }
   std::int64_t pool_bytes() const { return options_.page_bytes * options_.page_count; }
 
-  // How often a page was moved so far.
+  // How often pages were moved so far; those that moved together count once.
   std::int64_t moves() const { return moves_.load(); }
 
   // How much of the pool is in huge pages, from /proc/self/smaps. Slow (it walks all mappings): for a report.
@@ -95,17 +96,21 @@ class HostPagePool {
     std::int64_t bytes = 0;
   };
 
-  std::int64_t range_slot(const std::byte* data) const;  // -1 at home
-  void move(PageId page, std::byte* to);
-  void fill_gap(PageId page, std::byte* at, int protection);
+  std::byte* data_at(std::int64_t place) const;
+  void check(std::span<const PageId> pages) const;
+  void make(std::span<const PageMove> moves);
+  bool is_one_mapping(std::byte* data, std::int64_t pages) const;
+  void move_mapping(std::byte* from, std::byte* to, std::int64_t bytes);
+  static void fill_gap(std::byte* at, std::int64_t bytes, int protection);
 
   PagePoolOptions options_;
-  Mapping home_;  // page_count pages, in the order of their numbers: where each lies while it is not attached elsewhere
-  Mapping range_;  // address_bytes for stays, and one page that stays empty
+  // The pages in the order of their numbers, where each lies while it is not attached elsewhere; and address_bytes for
+  // stays. Behind each of the two is a page that stays empty.
+  Mapping home_;
+  Mapping range_;
   std::atomic<std::int64_t> moves_ = 0;
-  std::mutex mutex_;                  // guards where_ and holder_ while they change
-  std::vector<std::byte*> where_;     // of each page
-  std::vector<std::int32_t> holder_;  // of each page-sized part of the range: its page, or -1
+  std::mutex mutex_;  // guards places_ while they change
+  PagePlaces places_;
 };
 
 }  // namespace spillway

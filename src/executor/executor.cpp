@@ -309,10 +309,7 @@ void Executor::attach(std::span<const PageId> physical, const Residence& what, D
   if (what.memory == MemoryId::device && accelerator_) return accelerator_->attach(address, pages, by);
   HostPagePool& pool = pool_of(what.memory);
   const bool flat = is_flat(pages);
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    flat ? pool.send_home(pages[i])
-         : pool.attach(pages[i], address + static_cast<std::int64_t>(i) * layout_.page_bytes);
-  }
+  flat ? pool.send_home(pages) : pool.attach(pages, address);
   data_[static_cast<std::size_t>(what.memory)][index_of(what.bundle)] =
       flat ? pool.home(pages.front()) : pool.address(address);
 }

@@ -131,8 +131,8 @@ class Executor {
 
   std::string describe_io() const;
   std::string describe_pages() const;
-  std::int64_t pages_moved() const { return pool_->moves(); }  // to an address of their own, or back; so far
-  std::string describe_device() const;                         // empty without one
+  std::int64_t page_moves() const { return pool_->moves(); }  // to addresses of their own, or back; so far
+  std::string describe_device() const;                        // empty without one
 
  private:
   struct Lanes;

@@ -87,7 +87,7 @@ struct MachineRates {
   double compute_slowdown = 1;                  // how much longer computing takes while the disk is busy, at least 1
   double disk_slowdown = 1;                     // how much longer the disk takes while all threads compute, at least 1
   double op_seconds = 0;                        // to start an op and share it out
-  double attach_seconds = 0;                    // to put a page at an address
+  double attach_seconds = 0;                    // to put a page, or up to 2 MiB of neighbours, at an address
   double wake_seconds = 0;                      // from the end of what a lane slept for to its going on
   RateSource source = RateSource::declared;     // of the rates above
   std::int64_t device_memory_bytes = 0;         // 0: there is no device

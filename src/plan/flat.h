@@ -1,12 +1,13 @@
 // On which pages the stays of the host's plans lie, so that few pages have to be moved to an address.
 //
 // Pages of the host whose numbers follow each other lie next to each other (device/page_pool.h). A stay on such pages
-// is flat where they are; the pages of any other are attached at the bundle's address one by one, which interrupts all
-// threads, tens of microseconds a page. So stays are laid like the blocks of an allocator that knows when each ends:
-// into the shortest gap that nobody wants back before that. And since what begins a stay waits for what its pages were
-// used for before, it knows when things happened in a step whose stays lay elsewhere, and takes pages that were left by
-// then. A bundle that is in memory between steps lies on the same pages at both ends of a plan, as far as there is a
-// choice: then pages keep their numbers in plans that follow each other, and what is flat in one step is so in all.
+// is flat where they are; the pages of any other are attached at the bundle's address, neighbours together and others
+// one by one, which interrupts all threads, tens of microseconds each time. So stays are laid like the blocks of an
+// allocator that knows when each ends: into the shortest gap that nobody wants back before that. And since what begins
+// a stay waits for what its pages were used for before, it knows when things happened in a step whose stays lay
+// elsewhere, and takes pages that were left by then. A bundle that is in memory between steps lies on the same pages at
+// both ends of a plan, as far as there is a choice: then pages keep their numbers in plans that follow each other, and
+// what is flat in one step is so in all.
 #pragma once
 
 #include <cstdint>

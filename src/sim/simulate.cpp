@@ -11,7 +11,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
+#include "base/page_places.h"
 #include "plan/flat.h"
 #include "plan/trail.h"
 
@@ -25,7 +27,8 @@ constexpr std::size_t up = static_cast<std::size_t>(LaneId::up);
 constexpr std::size_t down = static_cast<std::size_t>(LaneId::down);
 constexpr std::size_t update = static_cast<std::size_t>(LaneId::update);
 constexpr double for_ever = std::numeric_limits<double>::infinity();
-constexpr int most_runs = 8;  // until a step's time settles
+constexpr std::int64_t moved_at_once = 2 * mib;  // for the cost of a page; what is larger has it again
+constexpr int most_runs = 8;                     // until a step's time settles
 constexpr double settled = 1e-3;
 
 std::size_t most_in_flight(std::size_t lane) {
@@ -41,46 +44,20 @@ struct Active {
   double left = 0;   // seconds of computing, or bytes, or seconds of a measured move
 };
 
-// Where pages lie, to know which have to be attached.
-class Places {
+// Pages that a device's driver maps, one at several places perhaps.
+class MappedPages {
  public:
-  explicit Places(std::size_t pages) : of_page_(pages, home) {}
-
-  // Where it lay first, among its neighbours. How many have to be moved.
-  std::int64_t go_home(PageId page) {
-    std::int64_t& where = of_page_[index_of(page)];
-    if (where == home) return 0;
-    at_.erase(where);
-    where = home;
-    return 1;
-  }
-
-  // A page is at one address at a time. How many have to be moved.
-  std::int64_t attach(PageId page, std::int64_t address) {
-    std::int64_t& where = of_page_[index_of(page)];
-    if (where == address) return 0;
-    if (where != home) at_.erase(where);
-    std::int64_t moves = 1;
-    const auto [found, free] = at_.try_emplace(address, page);
-    if (!free) {  // what lies there has to go first
-      of_page_[index_of(found->second)] = home;
-      found->second = page;
-      moves = 2;
+  // At places in a row. How many have to be mapped anew.
+  std::int64_t map(std::span<const PageId> pages, std::int64_t place) {
+    std::int64_t mapped = 0;
+    for (const PageId page : pages) {
+      const auto [found, is_new] = at_.try_emplace(place++, page);
+      if (std::exchange(found->second, page) != page || is_new) ++mapped;
     }
-    where = address;
-    return moves;
-  }
-
-  // A page may be mapped at several addresses. Whether this one has to be mapped anew.
-  bool map(PageId page, std::int64_t address) {
-    const auto [found, is_new] = at_.try_emplace(address, page);
-    return std::exchange(found->second, page) != page || is_new;
+    return mapped;
   }
 
  private:
-  static constexpr std::int64_t home = -1;
-
-  std::vector<std::int64_t> of_page_;  // addresses
   std::unordered_map<std::int64_t, PageId> at_;
 };
 
@@ -89,7 +66,7 @@ class Simulation {
   Simulation(const Layout& layout, std::int64_t pages)
       : layout_(layout),
         trail_(layout.bundles.size(), static_cast<std::size_t>(pages)),
-        places_(static_cast<std::size_t>(pages)) {}
+        places_(pages, 2 * layout.address_bytes / layout.page_bytes) {}
 
   // Lets a plan follow the last one and runs until its ops are done; moves may still be under way.
   void run(const PlannedRun& planned, const PlanWaits& waits) {
@@ -168,16 +145,18 @@ class Simulation {
 
   // Seconds of putting a stay's pages next to each other. The addresses of the device come after those of the host.
   double attach(std::span<const PageId> pages, const Stay& stay, const StepRates& rates) {
-    const bool maps = stay.memory == MemoryId::device && rates.link.map_seconds > 0;
-    const std::int64_t from = stay.memory == MemoryId::device ? layout_.address_bytes : 0;
-    std::int64_t address = from + layout_.bundles[index_of(stay.bundle)].address;
-    const bool flat = is_flat(pages);
-    std::int64_t moves = 0;
-    for (const PageId page : pages) {
-      moves += maps ? places_.map(page, address) : flat ? places_.go_home(page) : places_.attach(page, address);
-      address += layout_.page_bytes;
+    const bool on_device = stay.memory == MemoryId::device;
+    const std::int64_t address =
+        (on_device ? layout_.address_bytes : 0) + layout_.bundles[index_of(stay.bundle)].address;
+    if (on_device && rates.link.map_seconds > 0) {
+      return rates.link.map_seconds * static_cast<double>(mapped_.map(pages, address / layout_.page_bytes));
     }
-    return static_cast<double>(moves) * (maps ? rates.link.map_seconds : rates.attach_seconds);
+    std::int64_t stretches = 0;
+    for (const PageMove& move :
+         is_flat(pages) ? places_.send_home(pages) : places_.attach(pages, address / layout_.page_bytes)) {
+      stretches += divide_up(move.pages * layout_.page_bytes, moved_at_once);
+    }
+    return rates.attach_seconds * static_cast<double>(stretches);
   }
 
   const StepRates& rates_of(const Active& active) const { return *runs_[active.run].planned.rates; }
@@ -339,7 +318,8 @@ class Simulation {
 
   const Layout& layout_;
   Trail trail_;
-  Places places_;
+  PagePlaces places_;  // of the host, and of a device in its memory
+  MappedPages mapped_;
   std::deque<Run> runs_;
   std::map<Residence, std::vector<PageId>> in_memory_;
   std::array<std::deque<Waiting>, lane_count> waiting_;

@@ -31,7 +31,7 @@ struct StepRates {
   double compute_slowdown = 1;        // how much longer computing takes while the disk is busy, at least 1
   double disk_slowdown = 1;           // how much longer the disk takes while the processor computes, at least 1
   double request_seconds = 0;         // of a move, beside its bytes
-  double attach_seconds = 0;          // of a page that lies elsewhere
+  double attach_seconds = 0;          // of a page that lies elsewhere, or up to 2 MiB of neighbours
   double wake_seconds = 0;            // of a lane that waited
   LinkRate link;                      // between host and device, where the plan has one
   // By instruction of the plan, when not empty: what each move took from its turn on, as it was measured in a run. The

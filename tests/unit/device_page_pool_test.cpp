@@ -1,11 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,7 +66,7 @@ TEST(DevicePagePool, PagesThatCameHomeLieNextToEachOther) {
     if (p != 2) pool.attach(page_of(p), (2 * pages - 1 - p) * page_bytes);
   }
   const std::int64_t attached = pool.moves();
-  for (std::int64_t p = 0; p < pages; ++p) pool.send_home(page_of(p));
+  for (std::int64_t p = 0; p < pages; ++p) pool.send_home(std::vector{page_of(p)});
   EXPECT_EQ(pool.moves() - attached, pages - 1) << "one was there already";
   for (std::int64_t p = 0; p < pages; ++p) {
     const std::byte* const data = pool.home(page_of(0)) + p * page_bytes;
@@ -186,6 +188,54 @@ TEST(DevicePagePool, ThreadsAttachDifferentPagesAtOnce) {
   for (int thread = 0; thread < threads; ++thread) running.emplace_back(shuffle_pages, thread);
   running.clear();
   EXPECT_EQ(wrong, std::vector<int>(threads, 0));
+}
+
+TEST(DevicePagePool, RunsOfPagesKeepTheirContentsWhereverTheyMove) {
+  constexpr std::int64_t page_bytes = 4096;
+  constexpr std::int64_t pages = 24;
+  HostPagePool pool({.page_bytes = page_bytes, .page_count = pages, .address_bytes = 2 * pages * page_bytes});
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  std::vector<PageId> order;
+  for (std::int64_t p = 0; p < pages; ++p) {
+    order.push_back(page_of(p));
+    write_pattern(pool.page_data(page_of(p)), page_bytes, static_cast<std::uint64_t>(p));
+  }
+  std::int64_t moved_pages = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(random() % pages), order.end());
+    if (round % 2 == 0) std::sort(order.begin(), order.end());
+    if (round % 8 == 0) std::swap(order[random() % pages], order[random() % pages]);
+    const std::span run(order.data(), 1 + random() % pages);
+    const auto place = static_cast<std::int64_t>(random() % (2 * pages - run.size() + 1));
+    std::vector<const std::byte*> before;
+    for (std::int64_t p = 0; p < pages; ++p) before.push_back(pool.page_data(page_of(p)));
+    random() % 4 == 0 ? pool.send_home(run) : pool.attach(run, place * page_bytes);
+    for (std::int64_t p = 0; p < pages; ++p) {
+      moved_pages += before[static_cast<std::size_t>(p)] != pool.page_data(page_of(p)) ? 1 : 0;
+      ASSERT_TRUE(has_pattern(pool.page_data(page_of(p)), page_bytes, static_cast<std::uint64_t>(p)))
+          << "page " << p << " after round " << round;
+    }
+  }
+  EXPECT_LT(pool.moves(), moved_pages / 2) << "most move together";
+}
+
+// Which the kernel makes of pages that are told apart, here by what a child process is to inherit.
+TEST(DevicePagePool, NeighboursOfTwoMappingsMoveOneByOne) {
+  constexpr std::int64_t page_bytes = 4096;
+  HostPagePool pool({.page_bytes = page_bytes, .page_count = 4, .address_bytes = 8 * page_bytes});
+  const std::vector<PageId> pages{page_of(1), page_of(2)};
+  for (const PageId page : pages) write_pattern(pool.page_data(page), page_bytes, static_cast<std::uint64_t>(page));
+  ASSERT_EQ(madvise(pool.page_data(pages[1]), page_bytes, MADV_DONTFORK), 0);
+  pool.attach(pages, page_bytes);
+  EXPECT_EQ(pool.moves(), 2);
+  pool.send_home(pages);
+  EXPECT_EQ(pool.moves(), 4);
+  for (const PageId page : pages) {
+    EXPECT_EQ(pool.page_data(page), pool.home(page));
+    EXPECT_TRUE(has_pattern(pool.page_data(page), page_bytes, static_cast<std::uint64_t>(page)));
+  }
 }
 
 // An evicted tensor comes back at its address on other pages, while other threads take its old ones.

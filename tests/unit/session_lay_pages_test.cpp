@@ -30,7 +30,7 @@ class LayPages : public testing::Test {
   }
 
   // In three steps that follow others, the last two after an evaluation.
-  std::int64_t pages_moved(const TrainOptions& options) const {
+  std::int64_t page_moves(const TrainOptions& options) const {
     TrainingSetup setup(options);
     ExecutorOptions execution;
     execution.threads = 2;
@@ -41,13 +41,13 @@ class LayPages : public testing::Test {
     EXPECT_GT(step.traffic.write_bytes, 0);
     executor.settle(step, step.entry);
     executor.run(step);
-    const std::int64_t before = executor.pages_moved();
+    const std::int64_t before = executor.page_moves();
     executor.run(step);
     executor.run(evaluation);
     executor.run(step);
     executor.run(step);
     executor.drain();
-    return executor.pages_moved() - before;
+    return executor.page_moves() - before;
   }
 
   const ScratchFolder folder_;
@@ -55,8 +55,8 @@ class LayPages : public testing::Test {
 };
 
 TEST_F(LayPages, StepsMoveFewPages) {
-  const std::int64_t flat = pages_moved(spilled("always"));
-  const std::int64_t as_they_come = pages_moved(spilled("never"));
+  const std::int64_t flat = page_moves(spilled("always"));
+  const std::int64_t as_they_come = page_moves(spilled("never"));
   EXPECT_GT(as_they_come, 100);
   EXPECT_LT(2 * flat, as_they_come) << flat << " of " << as_they_come;
 }

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "base/bytes.h"
 #include "plan/tiers.h"
 #include "random_program.h"
 #include "sim/simulate.h"
@@ -131,6 +132,30 @@ TEST(Simulate, SmallCostsAreAddedWhereTheyFall) {
       EXPECT_GT(with, free);
     }
   });
+}
+
+// Up to 2 MiB, as much as the kernel moves at once.
+TEST(Simulate, PagesThatMoveTogetherAreAttachedAtTheCostOfOne) {
+  Layout layout;
+  layout.bundles = {{0}};
+  Plan plan;
+  plan.pages = 3;
+  plan.stays = {{BundleId{0}, {PageId{2}, PageId{0}, PageId{1}}}};
+  plan.instrs.resize(1);
+  plan.instrs[0].kind = Instr::Kind::read;
+  plan.instrs[0].lane = LaneId::read;
+  plan.instrs[0].stays = plan.instrs[0].begins = {StayId{0}};
+  plan.lanes[static_cast<std::size_t>(LaneId::read)] = {InstrId{0}};
+  StepRates rates;
+  rates.read_bytes_per_second = 1e300;
+  rates.attach_seconds = 0.125;
+  const auto attach_seconds = [&](std::int64_t page_bytes) {
+    layout.page_bytes = page_bytes;
+    layout.bundles[0].bytes = layout.address_bytes = 3 * page_bytes;
+    return simulate(plan, layout, rates).attach_seconds;
+  };
+  EXPECT_DOUBLE_EQ(attach_seconds(4 * kib), 2 * 0.125);
+  EXPECT_DOUBLE_EQ(attach_seconds(2 * mib), 3 * 0.125);
 }
 
 TEST(Simulate, ACommitTakesNoTimeAndWaitsForTheWritesBeforeIt) {
@@ -267,6 +292,7 @@ TEST(Simulate, ADirectMoveIsNoFasterThanTheLink) {
 // A direct read of 4000 bytes and a copy up of 1000, which wait for nothing, over a link of 1000 a second.
 TEST(Simulate, ADirectMoveSharesTheLinkWithACopyBesideIt) {
   Layout layout;
+  layout.page_bytes = 4096;
   layout.bundles = {{4000}, {1000}};
   Plan plan;
   plan.stays = {{BundleId{0}, {}, MemoryId::device}, {BundleId{1}, {}, MemoryId::device}, {BundleId{1}, {}}};
@@ -307,6 +333,8 @@ TEST(Simulate, BothDirectionsOfALinkAreBusyAtOnce) {
 
 // Two ops of four and of one second, one on the device and one on the host, that wait for nothing.
 TEST(Simulate, OpsThatShareTheProcessorAreHalfAsFastBesideEachOther) {
+  Layout layout;
+  layout.page_bytes = 4096;
   Plan plan;
   for (const std::int32_t op : {0, 1}) {
     Instr instr;
@@ -320,11 +348,11 @@ TEST(Simulate, OpsThatShareTheProcessorAreHalfAsFastBesideEachOther) {
   StepRates rates;
   rates.op_seconds = {4, 1};
   rates.host_seconds = {4, 1};
-  const Timeline apart = simulate(plan, {}, rates);
+  const Timeline apart = simulate(plan, layout, rates);
   EXPECT_DOUBLE_EQ(end_of(apart, InstrId{0}), 4);
   EXPECT_DOUBLE_EQ(end_of(apart, InstrId{1}), 1);
   rates.shares_processor = true;
-  const Timeline shared = simulate(plan, {}, rates);
+  const Timeline shared = simulate(plan, layout, rates);
   EXPECT_DOUBLE_EQ(end_of(shared, InstrId{1}), 2);
   EXPECT_DOUBLE_EQ(end_of(shared, InstrId{0}), 5) << "both for two seconds, then alone";
 }
