@@ -157,6 +157,8 @@ class FlatLayer {
     return best;
   }
 
+  static double least_cost_scattered(std::size_t count) { return static_cast<double>(count) * cost_of_attached_page; }
+
   // Pages anywhere, those that are wanted back too soon only where there are no others, and what they cost.
   std::pair<double, std::vector<PageId>> scattered(const std::vector<Run>& runs, std::size_t count,
                                                    const StaySpan& span, double when) const {
@@ -166,10 +168,11 @@ class FlatLayer {
         single.emplace_back(cost_of_waiting(pages_[p].left, when), run.size(), pages_[p].left, p);
       }
     }
-    std::sort(single.begin(), single.end());
-    double cost = static_cast<double>(count) * cost_of_attached_page;
+    double cost = least_cost_scattered(count);
     if (single.size() >= count) {
-      cost += std::get<0>(single[count - 1]);
+      const auto last = single.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+      std::nth_element(single.begin(), last, single.end());
+      cost += std::get<0>(*last);
     } else {
       std::vector<Gap> wanted;  // the one that is wanted last first
       for (std::size_t p = 0; p < pages_.size(); ++p) {
@@ -190,7 +193,7 @@ class FlatLayer {
     const std::vector<Run> runs = runs_for(span);
     const double when = span.first < 0 ? 0 : starts_[static_cast<std::size_t>(span.first)];
     const std::optional<Gap> gap = best_gap(runs, count, when);
-    if (!gap || std::get<0>(*gap) > 0) {
+    if (!gap || std::get<0>(*gap) > least_cost_scattered(count)) {
       auto [cost, pages] = scattered(runs, count, span, when);
       if (!gap || cost < std::get<0>(*gap)) return std::move(pages);
     }

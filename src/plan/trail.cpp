@@ -123,7 +123,7 @@ LaneClock Following::wait_of(InstrId id) const {
 }
 
 Trail::Trail(std::size_t bundles, std::size_t pages)
-    : residences_(memory_count * bundles), page_accessed_(pages), page_left_(pages, -1) {}
+    : residences_(bundles), page_accessed_(pages), page_left_(pages, -1) {}
 
 Following Trail::follow(const PlanWaits& waits, std::span<const std::vector<PageId>> held) {
   Following following{&waits, lay_pages(waits, held), base_, {}, ++runs_};
@@ -196,7 +196,9 @@ void Trail::lay_open_pages(const PlanWaits& waits, const std::vector<bool>& used
 }
 
 const PlanWaits::Touched& Trail::at(const PlanWaits& waits, const Residence& what) const {
-  return residences_[index_in(waits.layout_, what)];
+  static const PlanWaits::Touched untouched;
+  const std::size_t at = index_in(waits.layout_, what);
+  return at < residences_.size() ? residences_[at] : untouched;
 }
 
 LaneClock Trail::wait_of(const PlanWaits& waits, const PlanWaits::First& first,
@@ -222,7 +224,9 @@ LaneClock Trail::wait_of(const PlanWaits& waits, const PlanWaits::First& first,
 
 void Trail::note(const PlanWaits& waits, const std::vector<PageId>& physical) {
   for (const PlanWaits::Touched& touched : waits.touched_) {
-    PlanWaits::Touched& log = residences_[index_in(waits.layout_, touched.what)];
+    const std::size_t at = index_in(waits.layout_, touched.what);
+    if (at >= residences_.size()) residences_.resize(memory_count * waits.layout_.bundles.size());
+    PlanWaits::Touched& log = residences_[at];
     log.accessed = join(log.accessed, later_by(touched.accessed, base_));
     log.written = join(log.written, later_by(touched.written, base_));
     log.moved = join(log.moved, later_by(touched.moved, base_));

@@ -98,7 +98,7 @@ class Trail {
   LaneClock wait_of(const PlanWaits& waits, const PlanWaits::First& first, const std::vector<PageId>& physical) const;
   void note(const PlanWaits& waits, const std::vector<PageId>& physical);
 
-  std::vector<PlanWaits::Touched> residences_;  // see index_in
+  std::vector<PlanWaits::Touched> residences_;  // see index_in; of the host's memory alone while no other is touched
   std::vector<LaneClock> page_accessed_;
   std::vector<std::int64_t> page_left_;  // by physical page: the last instruction of all that touched it
   LaneClock base_{};
