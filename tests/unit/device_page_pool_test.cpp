@@ -324,6 +324,7 @@ TEST(DevicePagePoolDeathTest, WrongPlacesAndEmptiedOnesAreNotAccepted) {
   pool.attach(page_of(0), 0);
   EXPECT_DEATH(pool.attach(page_of(1), 100), "offset 100");
   EXPECT_DEATH(pool.attach(page_of(2), 0), "page 2 of 2");
+  EXPECT_DEATH(pool.attach(std::vector{page_of(0), page_of(1)}, pool.address_bytes() - 4096), "2 pages at place");
   pool.attach(page_of(0), 4096);
   EXPECT_DEATH(*const_cast<volatile std::byte*>(pool.address(0)) = std::byte{1}, "");
   EXPECT_DEATH(pool.open_home(page_of(1)), "page 1 is at home");
