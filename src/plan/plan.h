@@ -216,8 +216,8 @@ struct PlanRequest {
   // By segment, of a plan with a device: its ops run on the host's processor, in the host's memory. Null: none does.
   const std::vector<bool>* below = nullptr;
   bool direct = false;  // the device has a path of its own to the disk; see plan/direct.h
-  // Of a plan of one memory: what begins a stay does not wait for its pages, which place_stays() or lay_flat() then
-  // chooses.
+  // Of a plan of one memory: what begins a stay does not wait for its pages, which keep_pages() then takes as they are,
+  // or place_stays() or lay_flat() chooses.
   bool unplaced = false;
 };
 

@@ -10,6 +10,7 @@
 #include "plan/policy.h"
 #include "plan/residency.h"
 #include "plan/schedule.h"
+#include "plan/stay_spans.h"
 #include "plan/uses.h"
 
 namespace spillway {
@@ -34,6 +35,7 @@ class Planner {
         uses_(uses),
         policy_(policy),
         visit_pages_(visit_pages(layout)),
+        unplaced_(request.unplaced),
         plan_(empty_plan(program, pages)),
         memory_(layout, uses, policy, request, schedule_, plan_) {}
 
@@ -67,6 +69,7 @@ class Planner {
   Plan finish() {
     schedule_.finish(plan_, layout_);
     count_slots();
+    if (!unplaced_) keep_pages(plan_, layout_);
     return std::move(plan_);
   }
 
@@ -115,8 +118,7 @@ class Planner {
     memory_.take(bundle, now_);
     Holding& held = memory_.holding(bundle);
     held.dirty = false;
-    Instr instr{Instr::Kind::read, LaneId::read, OpId::none,
-                {held.stay},       {held.stay},  memory_.waits_of_pages(held.stay)};
+    Instr instr{Instr::Kind::read, LaneId::read, OpId::none, {held.stay}, {held.stay}, {}};
     // Its address is where it lay before, and may still be read or read into there.
     for (const InstrId wait : held.runs) {
       if (wait != InstrId::none) instr.after.push_back(wait);
@@ -348,6 +350,7 @@ class Planner {
   const Uses& uses_;
   const VictimPolicy& policy_;
   const std::int64_t visit_pages_;
+  const bool unplaced_;
   Schedule schedule_;
   Plan plan_;
   Residency memory_;

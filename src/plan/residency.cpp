@@ -26,10 +26,8 @@ Residency::Residency(const Layout& layout, const Uses& uses, const VictimPolicy&
       uses_(uses),
       policy_(policy),
       pinned_(request.pinned),
-      unplaced_(request.unplaced),
       schedule_(schedule),
       plan_(plan),
-      pages_(static_cast<std::size_t>(plan.pages)),
       holdings_(layout.bundles.size()),
       ranks_(layout.bundles.size()),
       pages_by_next_use_(uses.segments()),
@@ -61,14 +59,7 @@ void Residency::take(BundleId bundle, std::int32_t now) {
 
 void Residency::release(BundleId bundle) {
   Holding& held = holding(bundle);
-  Accesses last = held.runs;
-  for (const InstrId id : {held.last_read, held.last_write}) {
-    if (id != InstrId::none) last[static_cast<std::size_t>(schedule_.lane_of(id))] = id;
-  }
-  for (const PageId page : plan_.stays[index_of(held.stay)].pages) {
-    pages_[index_of(page)].last = last;
-    free_.push_back(page);
-  }
+  for (const PageId page : plan_.stays[index_of(held.stay)].pages) free_.push_back(page);
   held.stay = StayId::none;
   unrank(bundle);
   settle(bundle);
@@ -103,21 +94,6 @@ void Residency::settle(BundleId bundle) {
   held.changed = 0;
 }
 
-std::vector<InstrId> Residency::waits_of_pages(StayId stay) const {
-  if (unplaced_) return {};
-  Accesses last = no_accesses;
-  for (const PageId page : plan_.stays[index_of(stay)].pages) {
-    for (std::size_t lane = 0; lane < lane_count; ++lane) {
-      last[lane] = schedule_.later(last[lane], pages_[index_of(page)].last[lane]);
-    }
-  }
-  std::vector<InstrId> waits;
-  for (const InstrId id : last) {
-    if (id != InstrId::none) waits.push_back(id);
-  }
-  return waits;
-}
-
 void Residency::begin_use(const Use& use, Instr& first) {
   Holding& held = holding(use.bundle);
   const auto lane = static_cast<std::size_t>(first.lane);
@@ -131,7 +107,6 @@ void Residency::begin_use(const Use& use, Instr& first) {
   };
   if (use.creates) {
     first.begins.push_back(held.stay);
-    for (const InstrId wait : waits_of_pages(held.stay)) wait_for(wait);
     wait_for(held.last_read);  // of an earlier stay at its address, as the next ones
     wait_for(held.last_write);
     wait_for_other_lanes();

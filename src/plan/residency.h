@@ -1,5 +1,6 @@
-// What lies in memory while a plan is made: pages with what last touched them, and the bundles in memory in the order
-// in which they would give way.
+// What lies in memory while a plan is made: free pages in the order in which they came free, and the bundles in memory
+// in the order in which they would give way. Who begins a stay waits for what was done to its bundle; what was done to
+// its pages is known when the plan is finished (plan/stay_spans.h).
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ class PagesByNextUse {
 
 class Residency {
  public:
-  // Of the request `pinned` and `unplaced` count. All outlive it.
+  // Of the request `pinned` counts. All outlive it.
   Residency(const Layout& layout, const Uses& uses, const VictimPolicy& policy, const PlanRequest& request,
             const Schedule& schedule, Plan& plan);
 
@@ -63,16 +64,11 @@ class Residency {
   // The first instruction of a segment that uses a bundle, which is in memory: it begins the stay that it creates, and
   // waits for what others do with it.
   void begin_use(const Use& use, Instr& first);
-  // What must be done before the pages of a stay may be written anew; nothing where pages are chosen later.
-  std::vector<InstrId> waits_of_pages(StayId stay) const;
   Candidate candidate(BundleId bundle) const;  // in memory
   // The first in memory to give way whose next use is later than segment `until`; a pinned one where there is no other.
   BundleId victim(std::int32_t until) const;
 
  private:
-  struct Page {
-    Accesses last = no_accesses;  // to outlive
-  };
   // Of bundles that give way, later ones first.
   enum class Turn : std::uint8_t { pinned, settling, settled };
   // As kept in the order of victims.
@@ -93,10 +89,8 @@ class Residency {
   const Uses& uses_;
   const VictimPolicy& policy_;
   const std::vector<bool>* pinned_;
-  const bool unplaced_;
   const Schedule& schedule_;
   Plan& plan_;
-  std::vector<Page> pages_;
   std::deque<PageId> free_;  // in the order in which they came free
   std::vector<Holding> holdings_;
   std::vector<Rank> ranks_;                                   // by bundle in memory

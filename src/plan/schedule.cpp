@@ -69,13 +69,6 @@ InstrId Schedule::emit(Instr instr, std::int32_t segment, When when) {
   return static_cast<InstrId>(pending_.size() - 1);
 }
 
-InstrId Schedule::later(InstrId a, InstrId b) const {
-  if (a == InstrId::none) return b;
-  if (b == InstrId::none) return a;
-  const auto key = [&](InstrId id) { return std::pair(pending_[index_of(id)].time, id); };
-  return key(a) < key(b) ? b : a;
-}
-
 void Schedule::finish(Plan& plan, const Layout& layout) {
   std::vector<std::int32_t> order(pending_.size());
   std::iota(order.begin(), order.end(), 0);

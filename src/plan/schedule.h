@@ -18,9 +18,6 @@ class Schedule {
 
   LaneId lane_of(InstrId id) const { return pending_[index_of(id)].instr.lane; }
 
-  // The later of two instructions of one lane in the final order.
-  InstrId later(InstrId a, InstrId b) const;
-
   // Sorts into `plan`, with its lanes, and renames the waits. Marks the firsts.
   void finish(Plan& plan, const Layout& layout);
 

@@ -47,4 +47,6 @@ void wait_for_pages(Plan& plan, const std::vector<StaySpan>& spans) {
   }
 }
 
+void keep_pages(Plan& plan, const Layout& layout) { wait_for_pages(plan, spans_of(plan, layout.bundles.size())); }
+
 }  // namespace spillway

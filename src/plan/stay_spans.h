@@ -24,4 +24,8 @@ std::vector<StaySpan> spans_of(const Plan& plan, std::size_t bundles);
 // Makes what begins a stay wait for the last accesses to its pages.
 void wait_for_pages(Plan& plan, const std::vector<StaySpan>& spans);
 
+// Of a plan that was made `unplaced` (PlanRequest): its stays lie where the planner had pages free for them, those that
+// came free first.
+void keep_pages(Plan& plan, const Layout& layout);
+
 }  // namespace spillway

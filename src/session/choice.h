@@ -57,6 +57,7 @@ struct WorkScore {
 
 // Ops recorded, laid out and planned for the choices of a run, all together: some ten seconds of one processor at most.
 constexpr std::int64_t most_ops_for_work = 600'000;
+constexpr std::int64_t most_ops_for_estimate = most_ops_for_work / 4;  // near another choice
 
 struct WorkLimits {
   std::int64_t layers = 0;

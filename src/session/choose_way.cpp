@@ -57,7 +57,7 @@ std::optional<WorkChosen> TrainingSetup::plan_best_of(const std::vector<UpdateWa
   limits.order = work.choice.order;
   limits.recompute = work.choice.recompute;
   limits.before = work.choice;
-  limits.most_ops = std::max<std::int64_t>(0, most_ops_for_work - planned_ops_);
+  limits.most_ops = std::max<std::int64_t>(0, most_ops_ - planned_ops_);
   WorkChosen chosen = choose_work(limits, [&](const WorkChoice& choice) { return score_of(choice, ways); });
   if (!chosen.score.fits) return std::nullopt;
   if (!(chosen.choice == chosen.tried.back().choice)) plan_work(chosen.choice, ways);

@@ -16,37 +16,40 @@ constexpr std::array weights = {0.5, 0.1, 0.02};
 // Who attaches a page interrupts the others that compute, which the simulator does not know.
 double cost_of(double seconds, const Timeline& times) { return seconds + times.attach_seconds; }
 
-// With the whole disk and with less of it, as choices are compared (WorkScore::mean_seconds).
-double mean_seconds(const Plan& plan, const Timeline& times, const PlanInTime& in_time) {
-  return (times.seconds + std::max(times.seconds, in_time(plan, true).seconds)) / 2;
+PlanTimes times_of(const Plan& plan, const PlanInTime& in_time) {
+  return {in_time(plan, false), in_time(plan, true).seconds};
 }
 
-// The first plan. Each try goes by when things happened in the one before, and starts from where that one ended.
-Plan best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTime& in_time, int tries, bool always) {
-  Plan best = planned.plans.front();
-  const Timeline as_it_is = in_time(best, false);
+// The first plan with its pages laid, not flat where none is better than what took `times`, which become those of what
+// is given. Each try goes by when things happened in the one before, and starts from where that one ended.
+Plan best_laid(const PlannedPrograms& planned, PlanTimes& times, const PlanInTime& in_time, int tries, bool always) {
+  const Plan& bare = planned.first_unplaced;
+  const Timeline as_it_is = times.timeline;
   double most = std::numeric_limits<double>::infinity();
   double least = most;
   if (!always) {
-    most = mean_seconds(best, as_it_is, in_time);
+    most = times.mean_seconds();
     least = cost_of(most, as_it_is);
   }
-  const auto is_better = [&](double seconds, const Timeline& times) {
-    return seconds <= most && cost_of(seconds, times) < least;
+  const auto is_better = [&](double seconds, const Timeline& laid) {
+    return seconds <= most && cost_of(seconds, laid) < least;
   };
+  Plan best;
+  Plan plan;  // one for all tries, since copies of plans are thousands of small allocations
   for (const double of_late : weights) {
-    Timeline times = as_it_is;
+    Timeline laid = as_it_is;
     Ground ground(planned.layout, bare);
     for (int i = 0; i < tries; ++i) {
-      Plan plan = bare;
-      lay_flat(plan, planned.layout, times.starts, times.ends, ground, of_late);
-      times = in_time(plan, false);
-      if (i + 1 < tries) ground = Ground(planned.layout, plan, times.ends, times.seconds);
-      if (!is_better(times.seconds, times)) continue;  // less of the disk makes none faster
-      const double mean = mean_seconds(plan, times, in_time);
-      if (!is_better(mean, times)) continue;
-      least = cost_of(mean, times);
-      best = std::move(plan);
+      plan = bare;
+      lay_flat(plan, planned.layout, laid.starts, laid.ends, ground, of_late);
+      laid = in_time(plan, false);
+      if (i + 1 < tries) ground = Ground(planned.layout, plan, laid.ends, laid.seconds);
+      if (!is_better(laid.seconds, laid)) continue;  // less of the disk makes none faster
+      const PlanTimes both{laid, in_time(plan, true).seconds};
+      if (!is_better(both.mean_seconds(), laid)) continue;
+      least = cost_of(both.mean_seconds(), laid);
+      times = both;
+      std::swap(best, plan);
     }
   }
   return best;
@@ -54,15 +57,22 @@ Plan best_laid(const PlannedPrograms& planned, const Plan& bare, const PlanInTim
 
 }  // namespace
 
-void lay_first_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,
-                    const PlanInTime& in_time, int tries, bool always) {
-  if (!planned.fits() || planned.has_device()) return;
-  const Plan& as_it_is = planned.plans.front();
-  if (as_it_is.pages > most_pages_laid_flat || std::ssize(as_it_is.instrs) > most_instrs_laid_flat) return;
-  Plan best = best_laid(planned, unplaced_plan(planned, 0, choices, links), in_time, tries, always);
-  if (!best.flat) return;
-  planned.plans.front() = std::move(best);
-  check_plan(planned, 0, links);
+double PlanTimes::mean_seconds() const {
+  return (timeline.seconds + std::max(timeline.seconds, slow_disk_seconds)) / 2;
+}
+
+std::optional<PlanTimes> lay_first_flat(PlannedPrograms& planned, const PlanLinks& links, const PlanInTime& in_time,
+                                        int tries, bool always) {
+  if (!planned.fits() || planned.has_device()) return std::nullopt;
+  const Plan& first = planned.plans.front();
+  if (first.pages > most_pages_laid_flat || std::ssize(first.instrs) > most_instrs_laid_flat) return std::nullopt;
+  PlanTimes times = times_of(first, in_time);
+  Plan best = best_laid(planned, times, in_time, tries, always);
+  if (best.flat) {
+    planned.plans.front() = std::move(best);
+    check_plan(planned, 0, links);
+  }
+  return times;
 }
 
 void lay_others_flat(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links,

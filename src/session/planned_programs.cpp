@@ -10,6 +10,7 @@
 #include "device/memory_info.h"
 #include "device/page_pool.h"
 #include "ops/dispatch.h"
+#include "plan/stay_spans.h"
 #include "plan/tiers.h"
 #include "plan/update_split.h"
 #include "program/spec.h"
@@ -255,7 +256,13 @@ void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages,
   commits = commits && links.may_commit(program);
   if (commits) planned.committing[program] = static_cast<std::int32_t>(planned.plans.size());
   const Plan* const of = owner != program || is_second ? &planned.plans[owner] : nullptr;
-  planned.plans.push_back(plan_as(planned, program, pages, choices, links, commits, false, of));
+  const bool is_first = planned.plans.empty() && !planned.has_device();
+  Plan plan = plan_as(planned, program, pages, choices, links, commits, is_first, of);
+  if (is_first) {
+    planned.first_unplaced = plan;
+    keep_pages(plan, planned.layout);
+  }
+  planned.plans.push_back(std::move(plan));
   check_plan(planned, planned.plans.size() - 1, links);
 }
 
@@ -311,6 +318,16 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
     add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
   }
   return planned;
+}
+
+void plan_again(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links) {
+  if (!planned.fits()) return;
+  const std::int64_t pages = planned.plans.front().pages;
+  planned.plans.clear();
+  planned.committing.assign(planned.programs.size(), -1);
+  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
+    add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
+  }
 }
 
 UpdateSides update_sides(const Plan& plan, const Program& program) {

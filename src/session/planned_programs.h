@@ -29,6 +29,9 @@ struct PlannedPrograms {
   std::int64_t min_device_bytes = 0;  // of a device, if there is one
   std::int64_t device_pages = 0;      // of the plans
   std::vector<Plan> plans;            // empty when the budget is too small, or the device
+  // Of one memory: the first of them without its pages (PlanRequest::unplaced), for these to be laid; until it is
+  // dropped.
+  Plan first_unplaced;
   // By Program: its plan that commits, the only one where each run of it does; -1: none.
   std::vector<std::int32_t> committing;
 
@@ -61,12 +64,15 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
                               KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
                               const PlanLinks& links = {});
 
+// The same Programs in the same pages, for choices that differ in what gives way, what is kept and where updates run.
+void plan_again(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links);
+
 // Another plan of a Program; `commits`: one that commits, if the Program may. A second plan of a Program begins and
 // ends at the boundary of the first one.
 void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages, const RunChoices& choices,
               const PlanLinks& links, bool commits);
 
-// One of the plans once more, its stays without pages; see PlanRequest. Of one memory.
+// One of the plans but the first once more, its stays without pages; see PlanRequest. Of one memory.
 Plan unplaced_plan(const PlannedPrograms& planned, std::size_t plan, const RunChoices& choices, const PlanLinks& links);
 
 // That the plan holds, and that those of its boundary may follow each other.

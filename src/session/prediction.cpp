@@ -40,8 +40,8 @@ std::vector<PhaseRow> phases_of(const Plan& plan, const Program& program, const 
 bool uses_disk(const Plan& plan) { return plan.traffic.read_bytes + plan.traffic.write_bytes > 0; }
 
 // A step with other options on the same machine, and its tokens a second; 0 when it does not fit.
-double tokens_per_second_with(const TrainOptions& options, const KnownMachine& machine) try {
-  const TrainingSetup setup(options);
+double tokens_per_second_with(const TrainOptions& options, const KnownMachine& machine, const WorkChoice& near) try {
+  const TrainingSetup setup(options, &near);
   if (!setup.planned.fits()) return 0;
   const StepRates rates = step_rates(*setup.planned.programs.front(), machine.rates, machine.disk);
   return tokens_per_second(setup.shape, setup.simulated(setup.planned.plans.front(), rates).seconds);
@@ -86,7 +86,7 @@ std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& mac
   if (!plan.uses_link() && !uses_disk(plan)) return levers;
   const double now = tokens_per_second(setup.shape, step_seconds);
   const auto with = [&](std::string what, const TrainOptions& options) {
-    levers.push_back({std::move(what), tokens_per_second_with(options, machine) / now});
+    levers.push_back({std::move(what), tokens_per_second_with(options, machine, setup.work.choice) / now});
   };
   TrainOptions same = setup.options;
   same.memory_bytes = setup.choices.budget_bytes;

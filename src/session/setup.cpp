@@ -68,7 +68,7 @@ constexpr std::int64_t endpoint_bytes = 2 * mib;
 
 }  // namespace
 
-TrainingSetup::TrainingSetup(const TrainOptions& given)
+TrainingSetup::TrainingSetup(const TrainOptions& given, const WorkChoice* near)
     : options(given),
       config(read_hf_config(std::filesystem::path(given.model) / "config.json")),
       folder(given.model),
@@ -96,14 +96,17 @@ TrainingSetup::TrainingSetup(const TrainOptions& given)
     evaluation = record_evaluation(model, one);
   }
   if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
+  if (near != nullptr) most_ops_ = most_ops_for_estimate;
   if (!choose_all_on_device()) {
-    choose_steps(first_on_device());
+    choose_steps(near != nullptr ? std::optional(*near) : first_on_device());
     choose_updates();
   }
   plan_commits();
   leave_unused_pages();
   lay_first(most_tries_to_lay);
   lay_others();
+  planned.first_unplaced = {};
+  recorded_.reset();
   work.score = score();
   if (planned.fits() && steps.go_both_ways()) clip_costs = simulated_clip_costs();
   planned.min_memory_bytes = needs_.min_memory_bytes;
@@ -123,6 +126,7 @@ void TrainingSetup::choose_steps(const std::optional<WorkChoice>& before) {
   planned_ops_ = 0;
   WorkLimits limits = work_limits();
   limits.before = before;
+  limits.most_ops = most_ops_;
   work = choose_work(limits, [&](const WorkChoice& choice) { return score_of(choice, first_ways(choice)); });
   if (!(work.choice == work.tried.back().choice)) plan_work(work.choice, first_ways(work.choice));
   choose_way();
@@ -130,10 +134,11 @@ void TrainingSetup::choose_steps(const std::optional<WorkChoice>& before) {
 
 WorkScore TrainingSetup::score_of(const WorkChoice& choice, const std::vector<UpdateWay>& ways) {
   const std::int64_t planned_before = planned_ops_;
-  const bool possible = plan_work(choice, ways);
+  const bool possible = plan_unlaid(choice, ways);
+  const std::optional<PlanTimes> times = possible ? lay_first(1) : std::nullopt;
   if (needs_.in_memory_bytes == 0)
     needs_ = {planned.min_memory_bytes, planned.in_memory_bytes, planned.min_device_bytes};
-  WorkScore of_choice = score();
+  WorkScore of_choice = score(0, times);
   of_choice.fits = of_choice.fits && possible;
   of_choice.ops = planned_ops_ - planned_before;
   return of_choice;
@@ -253,9 +258,9 @@ PlanInTime TrainingSetup::plan_in_time() const {
   };
 }
 
-void TrainingSetup::lay_first(int tries) {
-  if (options.flat_pages == "never") return;
-  lay_first_flat(planned, choices, links(), plan_in_time(), tries, options.flat_pages == "always");
+std::optional<PlanTimes> TrainingSetup::lay_first(int tries) {
+  if (options.flat_pages == "never") return std::nullopt;
+  return lay_first_flat(planned, links(), plan_in_time(), tries, options.flat_pages == "always");
 }
 
 void TrainingSetup::lay_others() { lay_others_flat(planned, choices, links(), plan_in_time()); }
@@ -333,8 +338,8 @@ void TrainingSetup::leave_unused_pages() {
   }
 }
 
-// Of a training step as it is planned now.
-WorkScore TrainingSetup::score(std::int32_t step) const {
+// Of a training step as it is planned now; `times`: its own, where they are known.
+WorkScore TrainingSetup::score(std::int32_t step, const std::optional<PlanTimes>& times) const {
   WorkScore score;
   score.fits = planned.fits();
   if (!score.fits) return score;
@@ -345,13 +350,13 @@ WorkScore TrainingSetup::score(std::int32_t step) const {
   score.state_write_bytes = writes.state_bytes;
   score.local_write_bytes = writes.local_bytes;
   StepRates rates = rates_of(step);
-  const Timeline timeline = simulated(plan, rates);
+  const Timeline timeline = times ? times->timeline : simulated(plan, rates);
   score.seconds = timeline.seconds;
   score.stalled_seconds = timeline.stalled_seconds;
   score.slowed_seconds = timeline.slowed_seconds();
   if (options.disk_margin > 0 && score.read_bytes + score.write_bytes() > 0) {
     rates.scale_disk(1 - options.disk_margin);
-    score.slow_disk_seconds = simulated(plan, rates).seconds;
+    score.slow_disk_seconds = times ? times->slow_disk_seconds : simulated(plan, rates).seconds;
   }
   score.commit_bytes_per_second = commit_bytes_per_second(score.seconds, recalled().disk, step);
   return score;
@@ -364,6 +369,13 @@ Model TrainingSetup::fresh_model() const {
 // False when the budget is too small, or when a speculative step would have nothing to update early.
 bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
   ways_ = ways;
+  const Recorded wanted{shape.order, shape.recompute, deferred_layers_, ways};
+  if (recorded_ == wanted) {
+    plan_again(planned, choices, links());
+    count_planned_ops();
+    return planned.fits();
+  }
+  recorded_.reset();
   if (model.keeps_gradients()) {  // and with what was planned then, they are not of this run
     model = fresh_model();
     kernels = fresh_kernels();
@@ -371,6 +383,7 @@ bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
   PieceSet speculated = all_weights(model.state());
   plan_recorded(ways, speculated);
   const std::int32_t speculative = steps.index_of_step(UpdateWay::speculative);
+  if (speculative < 0) recorded_ = wanted;
   if (!planned.fits() || speculative < 0) return planned.fits();
   const Plan& plan = planned.plans[static_cast<std::size_t>(speculative)];
   std::vector<bool> resident(planned.layout.bundles.size(), false);
@@ -412,6 +425,10 @@ void TrainingSetup::plan_steps() {
   const bool of_device = choices.accelerator && options.page_size_bytes == 0;
   planned = plan_programs(std::move(programs), model.state(), choices, kernels, config.model.vocab_size,
                           of_device ? accelerator_page_bytes : options.page_size_bytes, links());
+  count_planned_ops();
+}
+
+void TrainingSetup::count_planned_ops() {
   for (const Program* program : planned.programs) planned_ops_ += static_cast<std::int64_t>(program->ops.size());
 }
 

@@ -30,7 +30,8 @@ inline constexpr std::int64_t most_micro_batches = 4096;  // of a step
 class TrainingSetup {
  public:
   // Reads the model folder's config and headers, not its weights. Throws UserError.
-  explicit TrainingSetup(const TrainOptions& given);
+  // With `near`, which was chosen for options that differ little, less is tried beside it: for an estimate.
+  explicit TrainingSetup(const TrainOptions& given, const WorkChoice* near = nullptr);
 
   const TrainOptions options;
   std::vector<std::string> notes;
@@ -75,7 +76,7 @@ class TrainingSetup {
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
   bool is_weighed(const WorkChoice& unpinned, const std::vector<UpdateWay>& ways) const;
   const KnownMachine& recalled() const;
-  WorkScore score(std::int32_t step = 0) const;
+  WorkScore score(std::int32_t step = 0, const std::optional<PlanTimes>& times = {}) const;
   void choose_way();
   std::optional<WorkChosen> plan_best_of(const std::vector<UpdateWay>& ways);
   void take_work(const WorkChosen& chosen);
@@ -86,10 +87,11 @@ class TrainingSetup {
   void plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated);
   PieceSet deferred_weights() const;
   void plan_steps();
+  void count_planned_ops();
   PlanLinks links() const;
   void plan_commits();
   void leave_unused_pages();
-  void lay_first(int tries);
+  std::optional<PlanTimes> lay_first(int tries);
   void lay_others();
   PlanInTime plan_in_time() const;
   const StepRates& rates_of(std::int32_t program) const;
@@ -109,9 +111,20 @@ class TrainingSetup {
   mutable std::optional<KnownMachine> recalled_;  // while steps are chosen: reading it takes time and memory
   mutable std::vector<StepRates> rates_;          // by Program, of those that are planned; none: not looked at
   std::vector<UpdateWay> ways_;                   // that are planned
-  std::int32_t deferred_layers_ = 0;              // 0: a deferred step defers all
-  bool commits_are_waited_for_ = false;           // they write little, but a step that commits takes longer for it
-  std::int64_t planned_ops_ = 0;                  // of all Programs planned while the steps are chosen
+  // What the Programs that are planned were recorded for, while the steps are chosen: most choices differ in what is
+  // kept in memory alone. None where one speculates: what that one updates early depends on its plan.
+  struct Recorded {
+    WorkOrder order{};
+    Recompute recompute;
+    std::int32_t deferred_layers = 0;
+    std::vector<UpdateWay> ways;
+    bool operator==(const Recorded&) const = default;
+  };
+  std::optional<Recorded> recorded_;
+  std::int32_t deferred_layers_ = 0;           // 0: a deferred step defers all
+  bool commits_are_waited_for_ = false;        // they write little, but a step that commits takes longer for it
+  std::int64_t most_ops_ = most_ops_for_work;  // to be planned while the steps are chosen
+  std::int64_t planned_ops_ = 0;               // of all Programs planned so far
   // By the plan of this work that keeps no state in memory; others that differ in what they keep follow in turn.
   struct Weighed {
     WorkChoice unpinned;

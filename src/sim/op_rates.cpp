@@ -12,6 +12,34 @@ std::string shape_of(const ValueType& type) {
   return type.rows == 0 ? std::string("-") : fmt::format("{}[{},{}]", name_of(type.dtype), type.rows, type.cols);
 }
 
+template <typename T>
+void append(std::string& key, const T& value) {
+  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void append(std::string& key, const Program& program, std::span<const Operand> operands) {
+  append(key, operands.size());
+  for (const Operand& operand : operands) {
+    const ValueType type = program.type_of(operand);
+    append(key, type.dtype);
+    append(key, type.rows);
+    append(key, type.cols);
+  }
+}
+
+// Ops with equal keys are of one class. To be compared only: a class says its shapes in words, which takes longer.
+void write_key(std::string& key, const Program& program, const Op& op) {
+  key.clear();
+  append(key, op.spec);
+  append(key, program, op.reads);
+  append(key, program, op.writes);
+  for (const auto& [name, item] : op.attrs.items()) {
+    key += name;
+    append(key, item.index());
+    std::visit([&](const auto& value) { append(key, value); }, item);
+  }
+}
+
 }  // namespace
 
 OpClass class_of(const Program& program, const Op& op) {
@@ -42,11 +70,12 @@ OpClass class_of(const Program& program, const Op& op) {
 OpClasses classes_of(const Program& program) {
   OpClasses all;
   std::unordered_map<std::string, std::size_t> known;
+  std::string key;
   for (const Op& op : program.ops) {
-    OpClass what = class_of(program, op);
-    const auto [entry, fresh] = known.try_emplace(what.op + ' ' + what.shape, all.classes.size());
+    write_key(key, program, op);
+    const auto [entry, fresh] = known.try_emplace(key, all.classes.size());
     if (fresh) {
-      all.classes.push_back(std::move(what));
+      all.classes.push_back(class_of(program, op));
       all.count.push_back(0);
     }
     all.of_op.push_back(entry->second);

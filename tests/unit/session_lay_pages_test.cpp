@@ -3,10 +3,13 @@
 
 #include "executor/executor.h"
 #include "llama_in_pieces.h"
+#include "model/programs.h"
 #include "one_choice.h"
 #include "scratch_folder.h"
+#include "session/lay_pages.h"
 #include "session/session.h"
 #include "session/setup.h"
+#include "tiny_llama.h"
 
 namespace spillway {
 namespace {
@@ -79,6 +82,48 @@ TEST_F(LayPages, AStepIsNotSlowerForIt) {
     laid += chosen.planned.plans.front().flat ? 1 : 0;
   }
   EXPECT_GT(laid, 2);
+}
+
+// Choices are scored by the times that are given, which are not looked at again: those of the plan that was left.
+TEST(LaidPages, TheTimesAreThoseOfThePlan) {
+  const Model model(small_llama(), DType::f32, Purpose::training, {});
+  const TrainingProgram step = record_training(model, {1, 64, 2});
+  StepRates rates;
+  rates.op_seconds.assign(step.program.ops.size(), 5e-5);
+  rates.read_bytes_per_second = rates.write_bytes_per_second = rates.mixed_bytes_per_second = 1e9;
+  KernelCache kernels;
+  RunChoices choices;
+  choices.budget_bytes = gib;
+  const std::int64_t page_bytes = 16 * kib;
+  const auto planned_in = [&](std::int64_t bytes) {
+    choices.budget_bytes = bytes;
+    return plan_programs({&step.program}, model.state(), choices, kernels, model.config().vocab_size, page_bytes);
+  };
+  const PlannedPrograms needs = planned_in(gib);
+  int laid = 0;
+  for (const bool always : {false, true}) {
+    rates.attach_seconds = always ? 1e-5 : 0;  // that cost nothing are laid only where the step is faster for it
+    for (int eighths = 1; eighths < 8; ++eighths) {
+      PlannedPrograms planned =
+          planned_in(needs.min_memory_bytes + (needs.in_memory_bytes - needs.min_memory_bytes) * eighths / 8);
+      const PlanInTime in_time = [&](const Plan& plan, bool slow_disk) {
+        StepRates at = rates;
+        if (slow_disk) at.scale_disk(0.5);
+        return simulate(plan, planned.layout, at);
+      };
+      const std::optional<PlanTimes> times = lay_first_flat(planned, {}, in_time, 2, always);
+      ASSERT_TRUE(times);
+      const Plan& plan = planned.plans.front();
+      const Timeline again = in_time(plan, false);
+      EXPECT_EQ(times->timeline.seconds, again.seconds);
+      EXPECT_EQ(times->timeline.stalled_seconds, again.stalled_seconds);
+      EXPECT_EQ(times->timeline.attach_seconds, again.attach_seconds);
+      EXPECT_EQ(times->slow_disk_seconds, in_time(plan, true).seconds);
+      laid += plan.flat ? 1 : 0;
+    }
+  }
+  EXPECT_GE(laid, 7);
+  EXPECT_LT(laid, 14);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // In which pages a budget's Programs lie.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/bytes.h"
 #include "device/page_pool.h"
 #include "model/programs.h"
@@ -90,6 +92,44 @@ TEST_F(PagesOfPrograms, AreNotHugeWhereNoneAreAskedForOrADeviceHasTheirs) {
   choices.device_bytes = 0;
   choices.huge_pages = false;
   EXPECT_LT(page_bytes(), huge_page_bytes);
+}
+
+// What differs in what gives way and what is kept is planned anew in the same pages, as if from the start.
+TEST_F(PagesOfPrograms, PlannedAgainAreAsPlannedFirst) {
+  const EvaluationProgram evaluation = record_evaluation(model_, {1, 64, 1});
+  RunChoices choices;
+  choices.commits = Commits::some;
+  const PlanLinks links{{0, 0}, -1, {}, {true, false}};
+  const auto planned_first = [&] {
+    return plan_programs({&step_.program, &evaluation.program}, model_.state(), choices, kernels_,
+                         model_.config().vocab_size, 65536, links);
+  };
+  const auto plans_of = [](const PlannedPrograms& planned) {
+    std::string all;
+    for (const Plan& plan : planned.plans) {
+      all += dump(plan, planned.layout, *planned.programs[static_cast<std::size_t>(plan.program)]);
+    }
+    return all + dump(planned.first_unplaced, planned.layout, *planned.programs.front());
+  };
+  choices.budget_bytes = gib;
+  const PlannedPrograms wide = planned_first();
+  choices.budget_bytes = (wide.min_memory_bytes + wide.in_memory_bytes) / 2;
+  PlannedPrograms planned = planned_first();
+  std::set<std::string> different{plans_of(planned)};
+  add_plan(planned, 0, planned.plans.front().pages, choices, links, true);  // one that commits goes with the others
+  for (const Policy policy : {Policy::lru, Policy::everything_on_disk, Policy::automatic}) {
+    choices.policy = policy;
+    if (policy == Policy::automatic) choices.pinned.assign({PieceId{0}, PieceId{1}, PieceId{2}, PieceId{3}});
+    plan_again(planned, choices, links);
+    EXPECT_EQ(plans_of(planned), plans_of(planned_first())) << name_of(policy);
+    EXPECT_EQ(planned.committing, (std::vector{-1, -1}));
+    different.insert(plans_of(planned));
+  }
+  EXPECT_EQ(different.size(), 4U);
+  choices.budget_bytes = wide.min_memory_bytes - mib;
+  PlannedPrograms too_small = planned_first();
+  plan_again(too_small, choices, links);
+  EXPECT_FALSE(too_small.fits());
 }
 
 class PagesOfNarrowPrograms : public PagesOfPrograms {
