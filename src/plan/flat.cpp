@@ -14,6 +14,10 @@
 namespace spillway {
 namespace {
 
+// Steps of more are long, and laying takes time that grows with both.
+constexpr std::int64_t most_pages_laid_flat = 4096;
+constexpr std::int64_t most_instrs_laid_flat = 16384;
+
 constexpr double long_ago = -1e9;  // seconds
 
 // What a page costs that is attached, in seconds of a step. And pages count as left a while after they are, since a run
@@ -236,6 +240,10 @@ void lay_flat(Plan& plan, const Layout& layout, std::span<const double> starts, 
   FlatLayer(plan, layout, starts, ends, ground, weight).lay();
   plan.flat = true;
   mark_firsts(plan, layout);
+}
+
+bool may_be_laid_flat(const Plan& plan) {
+  return plan.pages <= most_pages_laid_flat && std::ssize(plan.instrs) <= most_instrs_laid_flat;
 }
 
 bool is_flat(std::span<const PageId> pages) {

@@ -17,11 +17,6 @@
 
 namespace spillway {
 
-// Plans of more pages or instructions than that are not laid so: their steps are long, and laying takes time that grows
-// with both.
-constexpr std::int64_t most_pages_laid_flat = 4096;
-constexpr std::int64_t most_instrs_laid_flat = 16384;
-
 // What a plan finds that follows another one.
 struct Ground {
   // Nothing is known of what was before.
@@ -39,6 +34,9 @@ struct Ground {
 // it costs that a stay begins a second late, in seconds of a step: the less, the flatter.
 void lay_flat(Plan& plan, const Layout& layout, std::span<const double> starts, std::span<const double> ends,
               const Ground& ground, double weight);
+
+// Whether a plan is not too large to be laid.
+bool may_be_laid_flat(const Plan& plan);
 
 // Whether pages lie next to each other, in order.
 bool is_flat(std::span<const PageId> pages);

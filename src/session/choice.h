@@ -55,7 +55,7 @@ struct WorkScore {
   bool writes_at_most(std::int64_t bytes_per_day) const;  // 0: any
 };
 
-// Ops recorded, laid out and planned for the choices of a run, all together: some ten seconds of one processor at most.
+// Ops planned for the choices of a run, all together: some ten seconds of one processor at most.
 constexpr std::int64_t most_ops_for_work = 600'000;
 constexpr std::int64_t most_ops_for_estimate = most_ops_for_work / 4;  // near another choice
 
@@ -70,7 +70,7 @@ struct WorkLimits {
   std::optional<std::int32_t> deferred_layers = {};
   std::optional<double> settling = {};
   // Tried first, and kept state of its kind before other policies, since little work may be left: what was chosen for
-  // steps that go another way, or what takes the least of a device's memory.
+  // steps that go another way or have other options, or what takes the least of a device's memory.
   std::optional<WorkChoice> before = {};
   std::int64_t most_ops = most_ops_for_work;  // to be planned
 };

@@ -63,10 +63,8 @@ double PlanTimes::mean_seconds() const {
 
 std::optional<PlanTimes> lay_first_flat(PlannedPrograms& planned, const PlanLinks& links, const PlanInTime& in_time,
                                         int tries, bool always) {
-  if (!planned.fits() || planned.has_device()) return std::nullopt;
-  const Plan& first = planned.plans.front();
-  if (first.pages > most_pages_laid_flat || std::ssize(first.instrs) > most_instrs_laid_flat) return std::nullopt;
-  PlanTimes times = times_of(first, in_time);
+  if (!planned.fits() || planned.first_unplaced.instrs.empty()) return std::nullopt;
+  PlanTimes times = times_of(planned.plans.front(), in_time);
   Plan best = best_laid(planned, times, in_time, tries, always);
   if (best.flat) {
     planned.plans.front() = std::move(best);

@@ -22,9 +22,8 @@ struct PlanTimes {
 };
 
 // Tries `tries` times for each of a few weights to lay the first plan flat and takes the best of those that are not
-// slower, or leaves it as it is where there is none, unless `always`. All others are left as they are. Plans with a
-// device, and where the first is large (plan/flat.h), are left as they are, and no times given; else those of the first
-// plan as it is then.
+// slower, or leaves it as it is where there is none, unless `always`. All others are left as they are. Gives the times
+// of the first plan as it is then; nothing where it was not to be laid (RunChoices::lays_pages) or is too large.
 std::optional<PlanTimes> lay_first_flat(PlannedPrograms& planned, const PlanLinks& links, const PlanInTime& in_time,
                                         int tries, bool always);
 

@@ -10,6 +10,7 @@
 #include "device/memory_info.h"
 #include "device/page_pool.h"
 #include "ops/dispatch.h"
+#include "plan/flat.h"
 #include "plan/stay_spans.h"
 #include "plan/tiers.h"
 #include "plan/update_split.h"
@@ -256,10 +257,10 @@ void add_plan(PlannedPrograms& planned, std::size_t program, std::int64_t pages,
   commits = commits && links.may_commit(program);
   if (commits) planned.committing[program] = static_cast<std::int32_t>(planned.plans.size());
   const Plan* const of = owner != program || is_second ? &planned.plans[owner] : nullptr;
-  const bool is_first = planned.plans.empty() && !planned.has_device();
-  Plan plan = plan_as(planned, program, pages, choices, links, commits, is_first, of);
-  if (is_first) {
-    planned.first_unplaced = plan;
+  const bool is_to_be_laid = planned.plans.empty() && choices.lays_pages && !planned.has_device();
+  Plan plan = plan_as(planned, program, pages, choices, links, commits, is_to_be_laid, of);
+  if (is_to_be_laid) {
+    if (may_be_laid_flat(plan)) planned.first_unplaced = plan;
     keep_pages(plan, planned.layout);
   }
   planned.plans.push_back(std::move(plan));
@@ -324,6 +325,7 @@ void plan_again(PlannedPrograms& planned, const RunChoices& choices, const PlanL
   if (!planned.fits()) return;
   const std::int64_t pages = planned.plans.front().pages;
   planned.plans.clear();
+  planned.first_unplaced = {};
   planned.committing.assign(planned.programs.size(), -1);
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);

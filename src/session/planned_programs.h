@@ -29,8 +29,7 @@ struct PlannedPrograms {
   std::int64_t min_device_bytes = 0;  // of a device, if there is one
   std::int64_t device_pages = 0;      // of the plans
   std::vector<Plan> plans;            // empty when the budget is too small, or the device
-  // Of one memory: the first of them without its pages (PlanRequest::unplaced), for these to be laid; until it is
-  // dropped.
+  // The first of them without its pages (PlanRequest::unplaced), for these to be laid; empty where they are not to be.
   Plan first_unplaced;
   // By Program: its plan that commits, the only one where each run of it does; -1: none.
   std::vector<std::int32_t> committing;

@@ -32,6 +32,7 @@ struct RunChoices {
   std::int64_t retained_commits = 0;              // beside the one that is being made
   std::int64_t reserved_bytes = 0;                // of the budget, for what goes on beside the Programs
   bool exports = false;                           // model folders are written while steps go on
+  bool lays_pages = false;                        // of the first plan, where there is no device (plan/flat.h)
   std::int64_t most_pages = 0;                    // of the host's memory that plans get; 0: all that the budget has
   std::int64_t device_bytes = 0;                  // of a device's pages; 0: there is none
   LinkRate link = {};                             // to it

@@ -80,6 +80,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given, const WorkChoice* near)
       model(fresh_model()) {
   for (const std::string& note : config.notes) notes.push_back(note);
   choices.huge_pages = given.huge_pages;
+  choices.lays_pages = given.flat_pages != "never";
   take_device();
   if (given.moments != "f32") notes.push_back("moments of matrices have 8 bits: losses and weights differ from f32");
   for (std::string& sentence : idle_requests(given)) notes.push_back(std::move(sentence));
@@ -98,7 +99,9 @@ TrainingSetup::TrainingSetup(const TrainOptions& given, const WorkChoice* near)
   if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
   if (near != nullptr) most_ops_ = most_ops_for_estimate;
   if (!choose_all_on_device()) {
-    choose_steps(near != nullptr ? std::optional(*near) : first_on_device());
+    std::optional<WorkChoice> before = first_on_device();
+    if (near != nullptr && !before) before = recomputing_nothing(*near);
+    choose_steps(before);
     choose_updates();
   }
   plan_commits();
@@ -119,6 +122,12 @@ TrainingSetup::TrainingSetup(const TrainOptions& given, const WorkChoice* near)
   if (guessed_the_disk())
     notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
   say_where_updates_run();
+}
+
+// Unless asked for: what moves nothing is taken at once, and what recomputes may for no other reason.
+WorkChoice TrainingSetup::recomputing_nothing(WorkChoice choice) const {
+  choice.recompute = first_choice(work_limits()).recompute;
+  return choice;
 }
 
 // `before` is tried first.
@@ -259,7 +268,6 @@ PlanInTime TrainingSetup::plan_in_time() const {
 }
 
 std::optional<PlanTimes> TrainingSetup::lay_first(int tries) {
-  if (options.flat_pages == "never") return std::nullopt;
   return lay_first_flat(planned, links(), plan_in_time(), tries, options.flat_pages == "always");
 }
 
@@ -376,7 +384,10 @@ bool TrainingSetup::plan_ways(const std::vector<UpdateWay>& ways) {
     return planned.fits();
   }
   recorded_.reset();
-  if (model.keeps_gradients()) {  // and with what was planned then, they are not of this run
+  const bool changes_model = std::any_of(ways.begin(), ways.end(), [](UpdateWay way) {
+    return way == UpdateWay::speculative || way == UpdateWay::deferred;
+  });
+  if (model.keeps_gradients() || changes_model) {  // and with what was planned before, they are not of these ways
     model = fresh_model();
     kernels = fresh_kernels();
   }

@@ -100,6 +100,7 @@ class TrainingSetup {
   double estimated_device_updates() const;
   void choose_steps(const std::optional<WorkChoice>& before = {});
   std::optional<WorkChoice> first_on_device() const;
+  WorkChoice recomputing_nothing(WorkChoice choice) const;
   double seconds_saved_by_host() const;
   bool choose_all_on_device();
   void choose_updates();
@@ -124,7 +125,7 @@ class TrainingSetup {
   std::int32_t deferred_layers_ = 0;           // 0: a deferred step defers all
   bool commits_are_waited_for_ = false;        // they write little, but a step that commits takes longer for it
   std::int64_t most_ops_ = most_ops_for_work;  // to be planned while the steps are chosen
-  std::int64_t planned_ops_ = 0;               // of all Programs planned so far
+  std::int64_t planned_ops_ = 0;               // of all Programs planned for them so far
   // By the plan of this work that keeps no state in memory; others that differ in what they keep follow in turn.
   struct Weighed {
     WorkChoice unpinned;

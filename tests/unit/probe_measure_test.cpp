@@ -44,6 +44,25 @@ TEST(MeasureOps, KnowsEveryClassOfAProgramAfterwardsAndMeasuresNoneTwice) {
   EXPECT_EQ(rates.ops.size(), classes.classes.size());
 }
 
+TEST(OpClasses, AreThoseOfEachOpOnceEach) {
+  const Model model(tiny_llama(), DType::bf16, Purpose::training, Cut{});
+  const TrainingProgram training = record_training(model, {1, 32, 2, UpdateWay::after});
+  const OpClasses classes = classes_of(training.program);
+  ASSERT_EQ(classes.of_op.size(), training.program.ops.size());
+  std::vector<std::int64_t> count(classes.classes.size(), 0);
+  for (std::size_t op = 0; op < training.program.ops.size(); ++op) {
+    const OpClass what = class_of(training.program, training.program.ops[op]);
+    EXPECT_TRUE(classes.classes[classes.of_op[op]].same_as(what)) << what.op << ' ' << what.shape;
+    EXPECT_EQ(classes.classes[classes.of_op[op]].flops, what.flops);
+    ++count[classes.of_op[op]];
+  }
+  EXPECT_EQ(classes.count, count);
+  for (std::size_t a = 0; a < classes.classes.size(); ++a) {
+    for (std::size_t b = 0; b < a; ++b) EXPECT_FALSE(classes.classes[a].same_as(classes.classes[b]));
+  }
+  EXPECT_LT(3 * classes.classes.size(), training.program.ops.size());
+}
+
 TEST(MeasureOps, LeavesOutWhatDoesNotFitInMemory) {
   const Model model(tiny_llama(), DType::f32, Purpose::training, Cut{});
   const TrainingProgram training = record_training(model, {1, 32, 1, UpdateWay::after});

@@ -92,6 +92,56 @@ TEST(ChoiceOfARun, WhatIsLeftToWhatWasChangedLastIsInThePlan) {
   for (const WorkTried& tried : forced.work.tried) EXPECT_EQ(tried.choice.settling, default_settling);
 }
 
+// Though the Programs that it was planned from were those of the choice before.
+TEST(ChoiceOfARun, EachIsScoredAsWhereItIsAskedFor) {
+  const ScratchFolder folder;
+  TrainOptions options = llama_in_pieces(folder, R"({"disks": [{"read_bytes_per_second": 1e8}]})");
+  options.page_size_bytes = 65536;
+  options.max_grad_norm = 0;
+  if (under_sanitizer) options.order = "layer";
+  const PlanReport report = run_plan(options);
+  options.memory_bytes = (report.min_memory_bytes + report.in_memory_bytes) / 2;
+  int compared = 0;
+  int deferred = 0;
+  for (const WorkTried& tried : TrainingSetup(options).work.tried) {
+    const WorkChoice& choice = tried.choice;
+    if (choice.pinned > 0 || choice.settling != default_settling) continue;
+    if (under_sanitizer && compared > 3) break;
+    TrainOptions asked = options;
+    asked.order = name_of(choice.order);
+    asked.recompute = fmt::format("{}:{}", name_of(choice.recompute.kind), choice.recompute.layers);
+    asked.policy = name_of(choice.policy);
+    asked.deferred_layers = choice.deferred_layers;
+    const WorkTried alone = TrainingSetup(asked).work.tried.front();
+    ASSERT_EQ(alone.choice, choice) << describe(alone.choice) << ", asked for " << describe(choice);
+    EXPECT_EQ(alone.score.seconds, tried.score.seconds) << describe(choice);
+    EXPECT_EQ(alone.score.slow_disk_seconds, tried.score.slow_disk_seconds) << describe(choice);
+    EXPECT_EQ(alone.score.read_bytes, tried.score.read_bytes) << describe(choice);
+    EXPECT_EQ(alone.score.write_bytes(), tried.score.write_bytes()) << describe(choice);
+    ++compared;
+    deferred += choice.deferred_layers > 0 ? 1 : 0;
+  }
+  EXPECT_GT(compared, 3);
+  if (!under_sanitizer) {
+    EXPECT_GT(deferred, 0);
+  }
+}
+
+// An estimate begins near another choice, but does not stay with what that one had to recompute.
+TEST(ChoiceOfARun, NearAnotherOneRecomputesNothingWhereThatMovesNothing) {
+  const ScratchFolder folder;
+  TrainOptions options = llama_in_pieces(folder, R"({"disks": [{"read_bytes_per_second": 1e8}]})");
+  options.page_size_bytes = 65536;
+  options.memory_bytes = run_plan(options).in_memory_bytes;
+  WorkChoice near;
+  near.order = WorkOrder::by_micro_batch;
+  near.recompute = {RecomputeKind::block, 2};
+  const TrainingSetup setup(options, &near);
+  EXPECT_TRUE(setup.work.score.moves_nothing());
+  EXPECT_EQ(setup.work.choice.recompute.kind, RecomputeKind::none);
+  EXPECT_EQ(setup.work.choice.order, WorkOrder::by_micro_batch);
+}
+
 // Policies that published systems follow, for comparison, are never faster than what we choose, in virtual time.
 TEST(Policies, NoneIsFasterThanWhatIsChosen) {
   const Model model(small_llama(), DType::f32, Purpose::training, {});

@@ -93,7 +93,7 @@ TEST(LaidPages, TheTimesAreThoseOfThePlan) {
   rates.read_bytes_per_second = rates.write_bytes_per_second = rates.mixed_bytes_per_second = 1e9;
   KernelCache kernels;
   RunChoices choices;
-  choices.budget_bytes = gib;
+  choices.lays_pages = true;
   const std::int64_t page_bytes = 16 * kib;
   const auto planned_in = [&](std::int64_t bytes) {
     choices.budget_bytes = bytes;

@@ -99,6 +99,7 @@ TEST_F(PagesOfPrograms, PlannedAgainAreAsPlannedFirst) {
   const EvaluationProgram evaluation = record_evaluation(model_, {1, 64, 1});
   RunChoices choices;
   choices.commits = Commits::some;
+  choices.lays_pages = true;
   const PlanLinks links{{0, 0}, -1, {}, {true, false}};
   const auto planned_first = [&] {
     return plan_programs({&step_.program, &evaluation.program}, model_.state(), choices, kernels_,
