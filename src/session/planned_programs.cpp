@@ -288,6 +288,13 @@ void check_plan(const PlannedPrograms& planned, std::size_t number, const PlanLi
   }
 }
 
+// Of all Programs, in their order.
+static void add_plans(PlannedPrograms& planned, std::int64_t pages, const RunChoices& choices, const PlanLinks& links) {
+  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
+    add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
+  }
+}
+
 PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
                               KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
                               const PlanLinks& links) {
@@ -315,9 +322,7 @@ PlannedPrograms plan_programs(std::vector<const Program*> programs, const State&
   if (!needs.are_met(planned)) return planned;
   std::int64_t pages = std::min(planned.machine.pages(), needs.in_memory_pages);
   if (choices.most_pages > 0) pages = std::min(pages, std::max(choices.most_pages, needs.smallest_pages));
-  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
-  }
+  add_plans(planned, pages, choices, links);
   return planned;
 }
 
@@ -327,9 +332,7 @@ void plan_again(PlannedPrograms& planned, const RunChoices& choices, const PlanL
   planned.plans.clear();
   planned.first_unplaced = {};
   planned.committing.assign(planned.programs.size(), -1);
-  for (std::size_t p = 0; p < planned.programs.size(); ++p) {
-    add_plan(planned, p, pages, choices, links, choices.commits == Commits::all);
-  }
+  add_plans(planned, pages, choices, links);
 }
 
 UpdateSides update_sides(const Plan& plan, const Program& program) {

@@ -67,15 +67,26 @@ StepRates rates_of(const Program& program, double disk_speed) {
   return rates;
 }
 
-// Of a run as it is set up: choices that differ in nothing else have other plans.
-TEST(ChoiceOfARun, WhatIsLeftToWhatWasChangedLastIsInThePlan) {
-  const ScratchFolder folder;
+TrainOptions on_a_slow_disk(const ScratchFolder& folder) {
   TrainOptions options = llama_in_pieces(folder, R"({"disks": [{"read_bytes_per_second": 1e8}]})");
   options.page_size_bytes = 65536;
+  return options;
+}
+
+// In the middle between the smallest budget and the step's need, without clipping.
+TrainOptions half_in_memory(const ScratchFolder& folder) {
+  TrainOptions options = on_a_slow_disk(folder);
   options.max_grad_norm = 0;
   if (under_sanitizer) options.order = "layer";
   const PlanReport report = run_plan(options);
   options.memory_bytes = (report.min_memory_bytes + report.in_memory_bytes) / 2;
+  return options;
+}
+
+// Of a run as it is set up: choices that differ in nothing else have other plans.
+TEST(ChoiceOfARun, WhatIsLeftToWhatWasChangedLastIsInThePlan) {
+  const ScratchFolder folder;
+  TrainOptions options = half_in_memory(folder);
   const TrainingSetup setup(options);
   EXPECT_EQ(setup.choices.settling, setup.work.choice.settling);
   int others = 0;
@@ -95,12 +106,7 @@ TEST(ChoiceOfARun, WhatIsLeftToWhatWasChangedLastIsInThePlan) {
 // Though the Programs that it was planned from were those of the choice before.
 TEST(ChoiceOfARun, EachIsScoredAsWhereItIsAskedFor) {
   const ScratchFolder folder;
-  TrainOptions options = llama_in_pieces(folder, R"({"disks": [{"read_bytes_per_second": 1e8}]})");
-  options.page_size_bytes = 65536;
-  options.max_grad_norm = 0;
-  if (under_sanitizer) options.order = "layer";
-  const PlanReport report = run_plan(options);
-  options.memory_bytes = (report.min_memory_bytes + report.in_memory_bytes) / 2;
+  const TrainOptions options = half_in_memory(folder);
   int compared = 0;
   int deferred = 0;
   for (const WorkTried& tried : TrainingSetup(options).work.tried) {
@@ -130,8 +136,7 @@ TEST(ChoiceOfARun, EachIsScoredAsWhereItIsAskedFor) {
 // An estimate begins near another choice, but does not stay with what that one had to recompute.
 TEST(ChoiceOfARun, NearAnotherOneRecomputesNothingWhereThatMovesNothing) {
   const ScratchFolder folder;
-  TrainOptions options = llama_in_pieces(folder, R"({"disks": [{"read_bytes_per_second": 1e8}]})");
-  options.page_size_bytes = 65536;
+  TrainOptions options = on_a_slow_disk(folder);
   options.memory_bytes = run_plan(options).in_memory_bytes;
   WorkChoice near;
   near.order = WorkOrder::by_micro_batch;
