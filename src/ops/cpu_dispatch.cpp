@@ -22,19 +22,24 @@ Isa detect() {
   throw UserError("SPILLWAY_MAX_ISA: '{}' is not baseline, avx2 or avx512", cap);
 }
 
-bool detect_prefetch() {
+LinesAhead detect_lines_ahead() {
+  constexpr LinesAhead intel{.update_bf16 = 256, .update_f32 = 256, .sum_squares = 1024};
+  constexpr LinesAhead amd_family_25{.update_bf16 = 128, .update_f32 = 0, .sum_squares = 0};
   const char* const given = std::getenv("SPILLWAY_PREFETCH");
-  if (given == nullptr) return __builtin_cpu_is("intel") != 0;
-  const std::string_view text = given;
-  if (text != "on" && text != "off") throw UserError("SPILLWAY_PREFETCH: '{}' is not on or off", text);
-  return text == "on";
+  const std::string_view text = given != nullptr ? given : "";
+  if (given != nullptr && text != "on" && text != "off") {
+    throw UserError("SPILLWAY_PREFETCH: '{}' is not on or off", text);
+  }
+  if (text == "off") return {};
+  if (text == "on" || __builtin_cpu_is("intel") != 0) return intel;
+  return __builtin_cpu_is("amdfam19h") != 0 ? amd_family_25 : LinesAhead{};
 }
 
 }  // namespace
 
-bool software_prefetch() {
-  static const bool prefetches = detect_prefetch();
-  return prefetches;
+LinesAhead lines_ahead() {
+  static const LinesAhead ahead = detect_lines_ahead();
+  return ahead;
 }
 
 Isa best_isa() {

@@ -1,6 +1,7 @@
 // Which named target of the kernel files this processor runs. The choice is made once and is part of the numeric key.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 namespace spillway {
@@ -11,10 +12,17 @@ enum class Isa { baseline, avx2, avx512 };
 Isa best_isa();
 std::string_view name_of(Isa isa);
 
-// Whether the update, with moments in f32, and sums of squares ask for lines ahead of use. On Intel's processors, which
-// left to themselves reach five sixths of their memory's speed there; AMD's are slower with it. No bit depends on it.
-// SPILLWAY_PREFETCH=on or off in the environment says otherwise; throws UserError if that is neither.
-bool software_prefetch();
+// How far ahead of use a kernel asks for lines, in elements; 0: not at all. No bit depends on it.
+struct LinesAhead {
+  std::int64_t update_bf16 = 0;  // with moments in f32, as the next
+  std::int64_t update_f32 = 0;
+  std::int64_t sum_squares = 0;
+  bool any() const { return update_bf16 > 0 || update_f32 > 0 || sum_squares > 0; }
+};
+// Where a processor left to itself is slower: Intel's reach five sixths of their memory's speed, AMD's of family 25
+// (Zen 3 and 4) fourteen fifteenths where an update has five streams. SPILLWAY_PREFETCH=off in the environment:
+// nowhere; on: as for Intel's; throws UserError if it is neither.
+LinesAhead lines_ahead();
 
 }  // namespace spillway
 

@@ -59,7 +59,7 @@ MachineIdentity identify_machine() {
   utsname system{};
   if (uname(&system) == 0) identity.kernel = system.release;
   identity.libraries = matmul_numeric_key();
-  identity.build = describe_build() + (software_prefetch() ? " prefetch" : "");
+  identity.build = describe_build() + (lines_ahead().any() ? " prefetch" : "");
   return identity;
 }
 

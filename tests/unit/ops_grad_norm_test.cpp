@@ -77,9 +77,15 @@ void expect_targets_agree(const std::vector<T>& grad) {
   }
 }
 
-TEST(SoftwarePrefetch, IsForIntelsProcessorsOrAsTheEnvironmentSays) {
+TEST(LinesAhead, AreOfTheProcessorOrAsTheEnvironmentSays) {
   const char* const given = std::getenv("SPILLWAY_PREFETCH");
-  EXPECT_EQ(software_prefetch(), given == nullptr ? __builtin_cpu_is("intel") != 0 : std::string(given) == "on");
+  const bool intel = __builtin_cpu_is("intel") != 0;
+  const bool amd_family_25 = __builtin_cpu_is("amdfam19h") != 0;
+  const LinesAhead ahead = lines_ahead();
+  EXPECT_EQ(ahead.update_bf16 > 0, given == nullptr ? intel || amd_family_25 : std::string(given) == "on");
+  EXPECT_EQ(ahead.update_f32 > 0, given == nullptr ? intel : std::string(given) == "on");
+  EXPECT_EQ(ahead.sum_squares > 0, ahead.update_f32 > 0);
+  EXPECT_EQ(ahead.any(), ahead.update_bf16 > 0);
 }
 
 TEST(SumSquares, TargetsAgree) {

@@ -13,7 +13,6 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t elements_per_task = 65536;
-constexpr std::int64_t update_prefetch_distance = 256;
 constexpr int low_write = 3;
 
 // What the kernel takes for in place: the read is copied to the write first, unless it lies there already.
@@ -73,7 +72,7 @@ class Adamw final : public Kernel {
   std::int64_t elements_;
   std::int64_t grad_begin_;
   bool decay_;
-  std::int64_t ahead_ = software_prefetch() ? update_prefetch_distance : 0;
+  std::int64_t ahead_ = std::is_same_v<T, bf16_t> ? lines_ahead().update_bf16 : lines_ahead().update_f32;
   void (*chunk_)(const AdamwStreams<T>&, const AdamwScalars&,
                  float) = pick<void (*)(const AdamwStreams<T>&, const AdamwScalars&, float)>(&baseline::adamw_chunk<T>,
                                                                                              &avx2::adamw_chunk<T>,

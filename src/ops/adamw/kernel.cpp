@@ -40,13 +40,12 @@ void update_rest(const AdamwStreams<T>& at, std::int64_t begin, const AdamwScala
   if constexpr (sizeof(T) == sizeof(bf16_t)) copy(at.low + begin, low);
 }
 
-// Whole lines of every stream.
-constexpr std::int64_t block = 64;
-
+// Asks for the line of a stream that these sixteen elements begin, if they do: as evenly as lines are used. Those of 64
+// elements asked for at once gained nothing on AMD's processors.
 template <typename T>
-SPILLWAY_INLINE void prefetch_block(const T* from) {
+SPILLWAY_INLINE void prefetch_line(const T* stream, std::int64_t i, std::int64_t ahead) {
   constexpr std::int64_t of_a_line = 64 / sizeof(T);
-  for (std::int64_t i = 0; i < block; i += of_a_line) __builtin_prefetch(from + i);
+  if (i % of_a_line == 0) __builtin_prefetch(stream + i + ahead);
 }
 
 }  // namespace
@@ -56,14 +55,13 @@ void adamw_chunk(const AdamwStreams<T>& given, const AdamwScalars& scalars, floa
   const AdamwStreams<T> streams = given;
   const AdamwScalars by = scalars;
   std::int64_t begin = 0;
-  for (; streams.ahead > 0 && begin + streams.ahead + block <= streams.count; begin += block) {
-    const std::int64_t later = begin + streams.ahead;
-    prefetch_block(streams.weight + later);
-    prefetch_block(streams.exp_avg + later);
-    prefetch_block(streams.exp_avg_sq + later);
-    if constexpr (sizeof(T) == sizeof(bf16_t)) prefetch_block(streams.low + later);
-    prefetch_block(streams.grad + later);
-    for (std::int64_t i = begin; i < begin + block; i += lanes) update_vector(streams, i, by, clip);
+  for (; streams.ahead > 0 && begin + streams.ahead + lanes <= streams.count; begin += lanes) {
+    prefetch_line(streams.weight, begin, streams.ahead);
+    prefetch_line(streams.exp_avg, begin, streams.ahead);
+    prefetch_line(streams.exp_avg_sq, begin, streams.ahead);
+    if constexpr (sizeof(T) == sizeof(bf16_t)) prefetch_line(streams.low, begin, streams.ahead);
+    prefetch_line(streams.grad, begin, streams.ahead);
+    update_vector(streams, begin, by, clip);
   }
   for (; begin + lanes <= streams.count; begin += lanes) update_vector(streams, begin, by, clip);
   if (begin < streams.count) update_rest(streams, begin, by, clip);

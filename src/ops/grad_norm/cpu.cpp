@@ -10,8 +10,6 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t norm_prefetch_distance = 1024;
-
 // One task a block.
 template <typename T>
 class SumSquares final : public Kernel {
@@ -33,7 +31,7 @@ class SumSquares final : public Kernel {
   std::int64_t elements_;
   std::int64_t block_elements_;
   std::int64_t blocks_;
-  std::int64_t ahead_ = software_prefetch() ? norm_prefetch_distance : 0;
+  std::int64_t ahead_ = lines_ahead().sum_squares;
   double (*sum_)(const T*, std::int64_t, std::int64_t) = pick(&baseline::block_sum_squares<T>,
                                                               &avx2::block_sum_squares<T>,
                                                               &avx512::block_sum_squares<T>);
