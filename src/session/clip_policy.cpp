@@ -13,10 +13,11 @@ double break_even_share(const ClipCosts& costs) {
 }
 
 void ClipPolicy::note(bool clipped) {
-  share_ += ((clipped ? 1.0 : 0.0) - share_) / memory_steps;
+  clipped_ += ((clipped ? 1.0 : 0.0) - clipped_) / memory_steps;
+  seen_ += (1.0 - seen_) / memory_steps;
   if (!adapts_) return;
-  if (share_ > break_even_) way_ = UpdateWay::deferred;
-  if (share_ < break_even_ / 2) way_ = UpdateWay::speculative;
+  if (clipped_share() > break_even_) way_ = UpdateWay::deferred;
+  if (clipped_share() < break_even_ / 2) way_ = UpdateWay::speculative;
 }
 
 }  // namespace spillway

@@ -32,10 +32,11 @@ class ClipPolicy {
         break_even_(break_even_share(costs)) {}
 
   UpdateWay way() const { return way_; }  // of the next step
-  // After each step. The share of clipped steps is an exponential mean over about memory_steps; the way changes to
-  // deferred above the break-even share, and back only below half of it.
+  // After each step. The share of clipped steps is an exponential mean over about memory_steps, of the steps there
+  // were: where the first step clips, the second defers. The way changes to deferred above the break-even share, and
+  // back only below half of it.
   void note(bool clipped);
-  double clipped_share() const { return share_; }
+  double clipped_share() const { return seen_ > 0 ? clipped_ / seen_ : 0; }
 
   static constexpr double memory_steps = 16;
 
@@ -43,7 +44,8 @@ class ClipPolicy {
   UpdateWay way_;
   bool adapts_;
   double break_even_ = 0;
-  double share_ = 0;
+  double clipped_ = 0;  // weights of the steps that clipped…
+  double seen_ = 0;     // …and of all; 1 for endlessly many
 };
 
 }  // namespace spillway

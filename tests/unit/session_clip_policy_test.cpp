@@ -43,6 +43,16 @@ TEST(ClipPolicy, SpeculatesWhileClipsAreRareAndDefersWhileTheyAreFrequent) {
   EXPECT_EQ(policy.way(), UpdateWay::speculative);
 }
 
+TEST(ClipPolicy, LearnsFromTheFirstStepsAsMuchAsTheySay) {
+  constexpr ClipCosts cheap_redo{.speculative = 28, .redo = 4, .deferred = 30};
+  ClipPolicy clips(cheap_redo);
+  EXPECT_EQ(steps_until(clips, UpdateWay::deferred, true), 1) << "all steps so far clipped";
+  EXPECT_LE(steps_until(clips, UpdateWay::speculative, false), 8) << "a quarter at most of the steps so far clipped";
+  for (int i = 0; i < 100; ++i) clips.note(false);
+  clips.note(true);
+  EXPECT_EQ(clips.way(), UpdateWay::speculative) << "one of a hundred";
+}
+
 TEST(ClipPolicy, AlwaysDefersWhereThatCostsNoMoreWithoutClips) {
   for (const double deferred : {28.0, 30.0}) {
     ClipPolicy policy(ClipCosts{.speculative = 30, .redo = 26, .deferred = deferred});
