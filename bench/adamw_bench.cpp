@@ -1,6 +1,6 @@
 // The update beside a loop that only moves the same bytes: the same streams, in place, in the same tasks on the same
-// threads, with no arithmetic but an xor; two of them, one of which asks for lines ahead of use, and the faster counts.
-// Alternated; prints GB/s (bytes read plus written) and the ratio.
+// threads, with no arithmetic but an xor; three of them, which ask for no lines ahead of use or for those so many
+// elements ahead, of which the fastest counts. Alternated; prints GB/s (bytes read plus written) and the ratio.
 //   adamw_bench [elements=33554432] [rounds=9] [passes=2]
 #include <sys/mman.h>
 
@@ -70,14 +70,14 @@ std::uint64_t zero() {
 
 #define SPILLWAY_MOVER [[gnu::target_clones("default", "avx2")]]
 
-constexpr std::int64_t ahead = 256;  // elements, as the update on processors whose every stream is asked for
+constexpr std::array<std::int64_t, 3> distances{0, 128, 256};  // elements that movers ask ahead, as updates do; 0: none
 
 void prefetch_line(const std::byte* at, std::int64_t bytes) {
   if (bytes % 64 == 0) __builtin_prefetch(at + bytes);
 }
 
 // 16 elements a round: half a line of each 2-byte stream and a line of each 4-byte stream.
-template <bool prefetches>
+template <std::int64_t ahead>
 SPILLWAY_MOVER void move_bf16(const Streams& piece, std::int64_t first, std::int64_t count) {
   const Half mask = Half{} + zero();
   Half seen = mask;
@@ -87,7 +87,7 @@ SPILLWAY_MOVER void move_bf16(const Streams& piece, std::int64_t first, std::int
   std::byte* const low = piece.in_place[3];
   std::byte* const grad = piece.grad;
   for (std::int64_t i = first; i < first + count; i += 16) {
-    if constexpr (prefetches) {
+    if constexpr (ahead > 0) {
       const std::int64_t later = i + ahead;
       for (std::byte* const stream : {m, v}) prefetch_line(stream, 4 * later);
       for (std::byte* const stream : {weight, low, grad}) prefetch_line(stream, 2 * later);
@@ -103,7 +103,7 @@ SPILLWAY_MOVER void move_bf16(const Streams& piece, std::int64_t first, std::int
   asm volatile("" : : "r"(seen[0] | seen[1] | seen[2] | seen[3]));
 }
 
-template <bool prefetches>
+template <std::int64_t ahead>
 SPILLWAY_MOVER void move_f32(const Streams& piece, std::int64_t first, std::int64_t count) {
   const Half mask = Half{} + zero();
   Half seen = mask;
@@ -112,7 +112,7 @@ SPILLWAY_MOVER void move_f32(const Streams& piece, std::int64_t first, std::int6
   std::byte* const v = piece.in_place[2];
   std::byte* const grad = piece.grad;
   for (std::int64_t i = first; i < first + count; i += 8) {
-    if constexpr (prefetches) {
+    if constexpr (ahead > 0) {
       for (std::byte* const stream : {weight, m, v, grad}) prefetch_line(stream, 4 * (i + ahead));
     }
     half_at(weight + 4 * i) ^= mask;
@@ -123,13 +123,12 @@ SPILLWAY_MOVER void move_f32(const Streams& piece, std::int64_t first, std::int6
   asm volatile("" : : "r"(seen[0] | seen[1] | seen[2] | seen[3]));
 }
 
-void move_task(const Streams& piece, std::int64_t first, std::int64_t count, bool prefetches) {
-  if (piece.grad_size == 2) {
-    (prefetches ? move_bf16<true> : move_bf16<false>)(piece, first, count);
-  } else {
-    (prefetches ? move_f32<true> : move_f32<false>)(piece, first, count);
-  }
+template <std::int64_t ahead>
+void move_task(const Streams& piece, std::int64_t first, std::int64_t count) {
+  (piece.grad_size == 2 ? move_bf16<ahead> : move_f32<ahead>)(piece, first, count);
 }
+
+constexpr std::array movers{move_task<distances[0]>, move_task<distances[1]>, move_task<distances[2]>};
 
 class Update {
  public:
@@ -170,10 +169,10 @@ class Update {
     });
   }
 
-  double move_rate(ThreadPool& pool, std::int64_t passes, bool prefetches) {
+  double move_rate(ThreadPool& pool, std::int64_t passes, std::size_t mover) {
     return rate(passes, [&](Streams& piece) {
       pool.run(piece_elements / task_elements,
-               [&](int, std::int64_t task) { move_task(piece, task * task_elements, task_elements, prefetches); });
+               [&](int, std::int64_t task) { movers[mover](piece, task * task_elements, task_elements); });
     });
   }
 
@@ -198,26 +197,35 @@ class Update {
 int bench(const Settings& settings) {
   const std::int64_t elements = settings.integer("elements", std::int64_t{1} << 25);
   const std::int64_t passes = settings.integer("passes", 2);
-  std::printf("%-6s %8s %14s %14s %8s\n", "dtype", "threads", "update GB/s", "mover GB/s", "ratio");
+  std::printf("%-6s %8s %14s %14s %6s %8s\n", "dtype", "threads", "update GB/s", "mover GB/s", "ahead", "ratio");
   for (const DType dtype : {DType::bf16, DType::f32}) {
     Memory memory(elements * 18);
     Update update(dtype, elements, memory);
     for (int threads = 1; threads <= static_cast<int>(std::thread::hardware_concurrency()); ++threads) {
       ThreadPool pool(threads);
       std::vector<double> updates;
-      std::array<std::vector<double>, 2> movers, ratios;  // left to itself, asking
+      std::array<std::vector<double>, movers.size()> moved, ratios;
+      const auto move = [&] {
+        std::array<double, movers.size()> rates{};
+        for (std::size_t m = 0; m < movers.size(); ++m) rates[m] = update.move_rate(pool, passes, m);
+        return rates;
+      };
       for (std::int64_t round = 0; round < settings.integer("rounds", 9); ++round) {
-        const std::array before{update.move_rate(pool, passes, false), update.move_rate(pool, passes, true)};
+        const auto before = move();
         updates.push_back(update.update_rate(pool, passes));
-        const std::array after{update.move_rate(pool, passes, false), update.move_rate(pool, passes, true)};
-        for (std::size_t asks = 0; asks < movers.size(); ++asks) {
-          movers[asks].push_back((before[asks] + after[asks]) / 2);
-          ratios[asks].push_back(updates.back() / movers[asks].back());
+        const auto after = move();
+        for (std::size_t m = 0; m < movers.size(); ++m) {
+          moved[m].push_back((before[m] + after[m]) / 2);
+          ratios[m].push_back(updates.back() / moved[m].back());
         }
       }
-      const std::size_t faster = median(ratios[1]) < median(ratios[0]) ? 1 : 0;
-      std::printf("%-6s %8d %14.1f %14.1f %8.3f\n", std::string(name_of(dtype)).c_str(), threads, median(updates) / 1e9,
-                  median(movers[faster]) / 1e9, median(ratios[faster]));
+      std::size_t fastest = 0;
+      for (std::size_t m = 1; m < movers.size(); ++m) {
+        if (median(ratios[m]) < median(ratios[fastest])) fastest = m;
+      }
+      std::printf("%-6s %8d %14.1f %14.1f %6ld %8.3f\n", std::string(name_of(dtype)).c_str(), threads,
+                  median(updates) / 1e9, median(moved[fastest]) / 1e9, static_cast<long>(distances[fastest]),
+                  median(ratios[fastest]));
       std::fflush(stdout);
     }
   }

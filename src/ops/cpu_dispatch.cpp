@@ -25,13 +25,13 @@ Isa detect() {
 LinesAhead detect_lines_ahead() {
   constexpr LinesAhead intel{.update_bf16 = 256, .update_f32 = 256, .sum_squares = 1024};
   constexpr LinesAhead amd_family_25{.update_bf16 = 128, .update_f32 = 0, .sum_squares = 0};
-  const char* const given = std::getenv("SPILLWAY_PREFETCH");
-  const std::string_view text = given != nullptr ? given : "";
-  if (given != nullptr && text != "on" && text != "off") {
+  if (const char* const given = std::getenv("SPILLWAY_PREFETCH"); given != nullptr) {
+    const std::string_view text = given;
+    if (text == "on") return intel;
+    if (text == "off") return {};
     throw UserError("SPILLWAY_PREFETCH: '{}' is not on or off", text);
   }
-  if (text == "off") return {};
-  if (text == "on" || __builtin_cpu_is("intel") != 0) return intel;
+  if (__builtin_cpu_is("intel") != 0) return intel;
   return __builtin_cpu_is("amdfam19h") != 0 ? amd_family_25 : LinesAhead{};
 }
 

@@ -17,10 +17,9 @@ struct LinesAhead {
   std::int64_t update_bf16 = 0;  // with moments in f32, as the next
   std::int64_t update_f32 = 0;
   std::int64_t sum_squares = 0;
-  bool any() const { return update_bf16 > 0 || update_f32 > 0 || sum_squares > 0; }
 };
 // Where a processor left to itself is slower: Intel's reach five sixths of their memory's speed, AMD's of family 25
-// (Zen 3 and 4) fourteen fifteenths where an update has five streams. SPILLWAY_PREFETCH=off in the environment:
+// (measured on a Zen 4) fourteen fifteenths where an update has five streams. SPILLWAY_PREFETCH=off in the environment:
 // nowhere; on: as for Intel's; throws UserError if it is neither.
 LinesAhead lines_ahead();
 

@@ -37,6 +37,12 @@ std::string describe_build() {
   return fmt::format("{}-{}", file.st_size, file.st_mtim.tv_sec);
 }
 
+// Processors of two makers never share rates, but what the environment says may differ.
+std::string describe_prefetch() {
+  const LinesAhead ahead = lines_ahead();
+  return fmt::format(" prefetch {} {} {}", ahead.update_bf16, ahead.update_f32, ahead.sum_squares);
+}
+
 // "254:0": of a partition, its whole disk, where the system says which that is.
 std::string disk_below(dev_t device, const std::filesystem::path& root) {
   std::string number = fmt::format("{}:{}", major(device), minor(device));
@@ -59,7 +65,7 @@ MachineIdentity identify_machine() {
   utsname system{};
   if (uname(&system) == 0) identity.kernel = system.release;
   identity.libraries = matmul_numeric_key();
-  identity.build = describe_build() + (lines_ahead().any() ? " prefetch" : "");
+  identity.build = describe_build() + describe_prefetch();
   return identity;
 }
 

@@ -18,23 +18,12 @@
 namespace spillway {
 namespace {
 
-double median(std::vector<double> times) {
-  const auto middle = times.begin() + std::ssize(times) / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
-}
+constexpr double most_product_seconds = 0.1;
 
 double median_of(int rounds, const std::function<double()>& once) {
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) times.push_back(once());
   return median(std::move(times));
-}
-
-double product_rate(DType dtype, int threads, double seconds) {
-  const KernelKey key = product_key(dtype);
-  const std::unique_ptr<Kernel> kernel = make_cpu_kernel(key);
-  OpTimer timer(threads, probe_product_bytes, kernel->scratch_bytes());
-  return product_flops / timer.seconds(key, *kernel, seconds);
 }
 
 // Copies, each thread in its part of the buffer. Bytes read and written a second.
@@ -142,21 +131,15 @@ double products_now(DType dtype, int threads, double seconds) {
   const KernelKey key = product_key(dtype);
   const std::unique_ptr<Kernel> kernel = make_cpu_kernel(key);
   OpTimer timer(threads, probe_product_bytes, kernel->scratch_bytes());
-  timer.run_once(key, *kernel);  // warms up
-  std::vector<double> times;
-  const auto start = SteadyClock::now();
-  do {
-    times.push_back(timer.run_once(key, *kernel));
-  } while (seconds_since(start) < seconds);
-  return product_flops / median(std::move(times));
+  return product_flops / timer.seconds(key, *kernel, seconds);
 }
 
 void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates) {
   const int threads = static_cast<int>(rates.threads);
-  const double share = limits.seconds / 8;
-  rates.f32_flops_per_second = product_rate(DType::f32, threads, share);
+  const double share = std::min(limits.seconds / 8, most_product_seconds);
+  rates.f32_flops_per_second = products_now(DType::f32, threads, share);
   rates.bf16_flops_per_second =
-      matmul_has_bf16() ? product_rate(DType::bf16, threads, share) : rates.f32_flops_per_second;
+      matmul_has_bf16() ? products_now(DType::bf16, threads, share) : rates.f32_flops_per_second;
   rates.memory_bytes_per_second.clear();
   {  // given back before others are taken
     const ProbeBuffer buffer(std::clamp<std::int64_t>(limits.memory_bytes, 4 * mib, 256 * mib));

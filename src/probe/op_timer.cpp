@@ -11,7 +11,6 @@ namespace spillway {
 namespace {
 
 constexpr std::int64_t index_bytes = mib;
-constexpr std::int64_t most_runs = 7;
 
 bool is_index(const ValueType& type) { return type.dtype == DType::i32 || type.dtype == DType::i64; }
 
@@ -28,6 +27,12 @@ KernelKey product_key(DType dtype) {
           {{"weight_out_in", std::int64_t{1}}},
           {{dtype, 512, 512}, {dtype, 1024, 512}, {DType::f32, 0, 0}},
           {{dtype, 512, 1024}}};
+}
+
+double median(std::vector<double> times) {
+  const auto middle = times.begin() + (std::ssize(times) - 1) / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 OpTimer::OpTimer(int threads, std::int64_t memory_bytes, std::int64_t scratch_bytes, bool huge_pages)
@@ -82,14 +87,13 @@ double OpTimer::run_once(const KernelKey& key, const Kernel& kernel) {
 }
 
 double OpTimer::seconds(const KernelKey& key, const Kernel& kernel, double seconds) {
-  const auto start = SteadyClock::now();
-  const double first = run_once(key, kernel);
+  run_once(key, kernel);
   std::vector<double> times;
-  while (std::ssize(times) < most_runs && (times.empty() || seconds_since(start) + first < seconds)) {
+  const auto start = SteadyClock::now();
+  do {
     times.push_back(run_once(key, kernel));
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  } while (seconds_since(start) < seconds);
+  return median(std::move(times));
 }
 
 }  // namespace spillway

@@ -15,6 +15,9 @@ KernelKey product_key(DType dtype);
 inline constexpr double product_flops = 2.0 * 512 * 512 * 1024;
 inline constexpr std::int64_t probe_product_bytes = std::int64_t{8} << 20;
 
+// Of at least one; of an even number the shorter of the two in the middle, since what disturbs makes longer.
+double median(std::vector<double> times);
+
 class OpTimer {
  public:
   // `memory_bytes` for operands, half of it for what is read; `scratch_bytes` for each thread beside it.
@@ -22,10 +25,9 @@ class OpTimer {
 
   // Whether its operands have room.
   bool has_room(const KernelKey& key) const;
-  // The median of runs until `seconds` are over, at least one, after one that warms up. Each run has operands of its
-  // own as far as memory goes.
+  // The median of runs until `seconds` are over, at least one, after one that warms up.
   double seconds(const KernelKey& key, const Kernel& kernel, double seconds);
-  // The time of one run, now.
+  // The time of one run, now. Each has operands of its own as far as memory goes.
   double run_once(const KernelKey& key, const Kernel& kernel);
 
  private:

@@ -37,8 +37,9 @@ std::int64_t measure_ops(const Program& program, KernelCache& kernels, std::int6
 std::int64_t measure_device_ops(const Program& program, Accelerator& device, const ProbeLimits& limits,
                                 MachineRates& rates);
 
-// Rates of products, memory, and of the small things between ops, on `rates.threads` threads. Takes about a quarter of
-// a second; `page_bytes` is the size of pages attached.
+// Rates of products, memory, and of the small things between ops, on `rates.threads` threads; `page_bytes` is the size
+// of pages attached. Takes about half a second. Products are tried as products_now does, so that it may tell by them
+// later whether the machine is as idle.
 void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates);
 
 // FLOP/s of products at the moment, of the size that measure_processor times, tried for `seconds`: the median, in which

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -42,6 +43,40 @@ TEST(MeasureOps, KnowsEveryClassOfAProgramAfterwardsAndMeasuresNoneTwice) {
   }
   EXPECT_EQ(measure_ops(training.program, kernels, 65536, limits, rates), 0);
   EXPECT_EQ(rates.ops.size(), classes.classes.size());
+}
+
+// Notes that it ran.
+class NotingKernel final : public Kernel {
+ public:
+  NotingKernel(std::size_t number, std::vector<std::size_t>& runs) : number_(number), runs_(runs) {}
+  std::int64_t tasks() const override { return 1; }
+  void run(std::int64_t, const KernelArgs&) const override { runs_.push_back(number_); }
+
+ private:
+  std::size_t number_;
+  std::vector<std::size_t>& runs_;
+};
+
+TEST(MeasureOps, RunsAllOfThemBeforeAnyAgain) {
+  const Model model(tiny_llama(), DType::f32, Purpose::training, Cut{});
+  const TrainingProgram training = record_training(model, {1, 32, 1, UpdateWay::after});
+  std::vector<std::size_t> runs;
+  std::size_t made = 0;
+  KernelCache kernels([&](const KernelKey&) { return std::make_unique<NotingKernel>(made++, runs); });
+  kernels.make_all(training.program);
+  MachineRates rates = nothing_known();
+  EXPECT_EQ(measure_ops(training.program, kernels, 65536, {0, 32 * mib, false}, rates), 0);
+  EXPECT_TRUE(runs.empty());
+  const std::int64_t classes = measure_ops(training.program, kernels, 65536, {30, 32 * mib, false}, rates);
+  ASSERT_EQ(std::ssize(runs), 8 * classes) << "one that warms up and seven";
+  std::vector<std::size_t> lightest_first;
+  for (auto at = runs.begin() + 2 * classes; at != runs.begin(); at -= 2) {
+    EXPECT_EQ(*(at - 1), *(at - 2));
+    lightest_first.push_back(*(at - 1));
+  }
+  for (auto at = runs.begin() + 2 * classes; at != runs.end(); at += classes) {
+    EXPECT_TRUE(std::equal(lightest_first.begin(), lightest_first.end(), at));
+  }
 }
 
 TEST(OpClasses, AreThoseOfEachOpOnceEach) {

@@ -47,7 +47,7 @@ TEST(ClipPolicy, LearnsFromTheFirstStepsAsMuchAsTheySay) {
   constexpr ClipCosts cheap_redo{.speculative = 28, .redo = 4, .deferred = 30};
   ClipPolicy clips(cheap_redo);
   EXPECT_EQ(steps_until(clips, UpdateWay::deferred, true), 1) << "all steps so far clipped";
-  EXPECT_LE(steps_until(clips, UpdateWay::speculative, false), 8) << "a quarter at most of the steps so far clipped";
+  EXPECT_EQ(steps_until(clips, UpdateWay::speculative, false), 3) << "less than a quarter of the steps so far clipped";
   for (int i = 0; i < 100; ++i) clips.note(false);
   clips.note(true);
   EXPECT_EQ(clips.way(), UpdateWay::speculative) << "one of a hundred";
