@@ -59,7 +59,9 @@ Wanted wanted_of(const Program& program, bool all, const MachineRates& rates) {
 std::int64_t measure_ops(const Program& program, KernelCache& kernels, std::int64_t page_bytes,
                          const ProbeLimits& limits, MachineRates& rates) {
   const auto start = SteadyClock::now();
-  const auto [classes, keys] = wanted_of(program, limits.again, rates);
+  const Wanted wanted = wanted_of(program, limits.again, rates);
+  const std::vector<OpClass>& classes = wanted.classes;
+  const std::vector<KernelKey>& keys = wanted.keys;
   if (keys.empty()) return 0;
   const std::int64_t memory_bytes = std::min(
       std::clamp(16 * largest_operands(keys), least_memory_bytes, std::max(cold_bytes, 2 * largest_operands(keys))),

@@ -1,4 +1,5 @@
-// The device of a training run: CUDA's, which is opened and measured, or a virtual one.
+#include "session/take_device.h"
+
 #include <algorithm>
 #include <atomic>
 
@@ -7,9 +8,9 @@
 #include "cuda/cuda.h"
 #include "device/memory_info.h"
 #include "formats/machine_file.h"
+#include "plan/update_split.h"
 #include "probe/probe.h"
 #include "session/known_machine.h"
-#include "session/setup.h"
 #include "store/spill_file.h"
 
 namespace spillway {
@@ -28,7 +29,9 @@ std::int64_t later_bytes(std::int64_t first_bytes, std::int64_t least_bytes) {
   return std::max(2 * first_bytes, least_bytes);
 }
 
-constexpr double device_probe_seconds = 2;  // of timing ops
+constexpr double device_probe_seconds = 2;             // of timing ops
+constexpr double update_seconds = 0.1;                 // of timing updates
+constexpr std::int64_t most_update_bytes = 256 * mib;  // beyond the caches of most processors
 
 // So that a plan and the run after it, which measure for themselves, count alike.
 constexpr std::int64_t driver_unit_bytes = 32 * mib;
@@ -59,108 +62,147 @@ std::string why_not_direct(Accelerator& device, std::span<const std::filesystem:
   return "";
 }
 
-}  // namespace
+UpdateBytes update_bytes(DType dtype, bool packed) {
+  const double moments = packed ? 2 : 8;
+  const auto weight = static_cast<double>(size_of(dtype));
+  return {.state = moments + (dtype == DType::bf16 ? 2 : 0), .gradient = weight, .weight = weight};
+}
 
-void TrainingSetup::open_cuda() {
-  const double host_rate = host_update_rate();  // its memory is given back before what the device takes is counted
-  const std::int64_t rss_before_bytes = rss_bytes();
-  choices.accelerator = open_cuda_device();
-  choose_direct();
-  const std::int64_t rss_opened_bytes = rss_bytes();
-  const std::int64_t free_opened_bytes = choices.accelerator->free_bytes();
-  choices.device_rates = choices.accelerator->measured(assumed_rates());
-  const std::int64_t rss_used_bytes = rss_bytes();
-  const std::int64_t free_bytes = choices.accelerator->free_bytes();
-  choices.link = choices.device_rates->link;
-  const std::int64_t margin_bytes = later_bytes(free_opened_bytes - free_bytes, least_later_device_bytes);
-  const std::int64_t most_bytes = free_bytes - margin_bytes;
-  const bool is_given = options.device_memory_bytes > 0;
-  choices.device_bytes = is_given ? options.device_memory_bytes : most_bytes - free_bytes / 20;
-  if (choices.device_bytes <= 0 || choices.device_bytes > most_bytes) {
-    throw DoesNotFit(
-        "device_memory: {} of {} are free on the CUDA device, and {} of that are the driver's and the kernels'; give "
-        "at most {}, or end what else uses it",
-        format_bytes(free_bytes), format_bytes(choices.accelerator->memory_bytes()), format_bytes(margin_bytes),
-        format_bytes(std::max<std::int64_t>(most_bytes, 0)));
+double update_memory_bytes(const TrainingSetup& setup) {
+  const UpdateBytes of = update_bytes(setup.choices.dtype, setup.options.moments == "8bit");
+  return 2 * (of.state + of.weight) + of.gradient;
+}
+
+// Of the processor beside an accelerator, in parameters a second: as it is known, or else timed now, since a guess
+// would send updates to the wrong side. A machine file is of another machine perhaps, of which nothing can be timed.
+double host_update_rate(const TrainingSetup& setup) {
+  const MachineRates rates = recall_machine(setup.options.machine, setup.choices, accelerator_page_bytes).rates;
+  if (rates.update.host_parameters_per_second > 0) return rates.update.host_parameters_per_second;
+  const bool packed = setup.options.moments == "8bit";
+  double bandwidth = known_update_bandwidth(rates, setup.choices.dtype, packed);
+  if (bandwidth == 0 && !setup.options.machine.empty()) bandwidth = rates.memory_bandwidth();
+  if (bandwidth == 0) {
+    const std::int64_t memory_bytes = std::clamp(setup.choices.budget_bytes / 4, least_update_bytes, most_update_bytes);
+    bandwidth = updates_now(setup.choices.dtype, packed, setup.choices.threads, memory_bytes, update_seconds);
   }
-  if (!is_given)
-    notes.push_back(fmt::format("device_memory is {}, what is free less a margin", format_bytes(choices.device_bytes)));
-  choices.reserved_bytes +=
-      most_so_far(round_up(std::max<std::int64_t>(0, rss_used_bytes - rss_before_bytes) +
-                               later_bytes(rss_used_bytes - rss_opened_bytes, least_later_host_bytes),
-                           driver_unit_bytes));
-  measure_ops_on_device();
-  double bandwidth = known_update_bandwidth(*choices.device_rates, choices.dtype, options.moments == "8bit");
-  if (bandwidth == 0) bandwidth = choices.device_rates->memory_bandwidth();
-  choices.update = {host_rate, bandwidth / update_memory_bytes()};
-  choices.splits_updates = options.update_on != "device";
-  choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
-  kernels = fresh_kernels();
+  return bandwidth / update_memory_bytes(setup);
+}
+
+// By the closed form, where the rates are known; otherwise nothing crosses the link that need not.
+double estimated_device_updates(const TrainingSetup& setup) {
+  const UpdateRates& rates = setup.choices.update;
+  if (rates.host_parameters_per_second == 0 || rates.device_parameters_per_second == 0) return 0;
+  return balanced_device_share(rates, setup.choices.link,
+                               update_bytes(setup.choices.dtype, setup.options.moments == "8bit"));
+}
+
+// By a path of the device's own. A virtual device has one where it is asked for.
+void choose_direct(TrainingSetup& setup) {
+  setup.choices.direct = setup.options.device_direct == "true" && !setup.choices.accelerator;
+  if (!setup.choices.accelerator || setup.options.device_direct == "false") return;
+  const std::string why_not = why_not_direct(*setup.choices.accelerator, setup.choices.spill_dirs);
+  setup.choices.direct = why_not.empty();
+  if (setup.choices.direct) return;
+  const std::string missing = fmt::format("there is no direct path from the device to the disk: {}", why_not);
+  if (setup.options.device_direct == "true") throw UserError("device_direct is true, and {}; give auto", missing);
+  setup.notes.push_back(missing + "; what goes there passes through the host's memory");
 }
 
 // Those of a step that updates during backward, of which two micro-batches have all: the first has no gradients to add
 // to. Others differ in updates and sums of gradients.
-void TrainingSetup::measure_ops_on_device() {
-  StepShape few = shape;
-  few.micro_batches = std::min<std::int64_t>(shape.micro_batches, 2);
-  measure_device_ops(record_training(model, few).program, *choices.accelerator,
-                     {device_probe_seconds, choices.device_bytes, false}, *choices.device_rates);
+void measure_ops_on_device(TrainingSetup& setup) {
+  StepShape few = setup.shape;
+  few.micro_batches = std::min<std::int64_t>(setup.shape.micro_batches, 2);
+  measure_device_ops(record_training(setup.model, few).program, *setup.choices.accelerator,
+                     {device_probe_seconds, setup.choices.device_bytes, false}, *setup.choices.device_rates);
 }
 
-// By a path of the device's own. A virtual device has one where it is asked for.
-void TrainingSetup::choose_direct() {
-  choices.direct = options.device_direct == "true" && !choices.accelerator;
-  if (!choices.accelerator || options.device_direct == "false") return;
-  const std::string why_not = why_not_direct(*choices.accelerator, choices.spill_dirs);
-  choices.direct = why_not.empty();
-  if (choices.direct) return;
-  const std::string missing = fmt::format("there is no direct path from the device to the disk: {}", why_not);
-  if (options.device_direct == "true") throw UserError("device_direct is true, and {}; give auto", missing);
-  notes.push_back(missing + "; what goes there passes through the host's memory");
+void open_cuda(TrainingSetup& setup) {
+  const double host_rate = host_update_rate(setup);  // its memory is given back before what the device takes is counted
+  const std::int64_t rss_before_bytes = rss_bytes();
+  setup.choices.accelerator = open_cuda_device();
+  choose_direct(setup);
+  const std::int64_t rss_opened_bytes = rss_bytes();
+  const std::int64_t free_opened_bytes = setup.choices.accelerator->free_bytes();
+  setup.choices.device_rates = setup.choices.accelerator->measured(assumed_rates());
+  const std::int64_t rss_used_bytes = rss_bytes();
+  const std::int64_t free_bytes = setup.choices.accelerator->free_bytes();
+  setup.choices.link = setup.choices.device_rates->link;
+  const std::int64_t margin_bytes = later_bytes(free_opened_bytes - free_bytes, least_later_device_bytes);
+  const std::int64_t most_bytes = free_bytes - margin_bytes;
+  const bool is_given = setup.options.device_memory_bytes > 0;
+  setup.choices.device_bytes = is_given ? setup.options.device_memory_bytes : most_bytes - free_bytes / 20;
+  if (setup.choices.device_bytes <= 0 || setup.choices.device_bytes > most_bytes) {
+    throw DoesNotFit(
+        "device_memory: {} of {} are free on the CUDA device, and {} of that are the driver's and the kernels'; give "
+        "at most {}, or end what else uses it",
+        format_bytes(free_bytes), format_bytes(setup.choices.accelerator->memory_bytes()), format_bytes(margin_bytes),
+        format_bytes(std::max<std::int64_t>(most_bytes, 0)));
+  }
+  if (!is_given)
+    setup.notes.push_back(
+        fmt::format("device_memory is {}, what is free less a margin", format_bytes(setup.choices.device_bytes)));
+  setup.choices.reserved_bytes +=
+      most_so_far(round_up(std::max<std::int64_t>(0, rss_used_bytes - rss_before_bytes) +
+                               later_bytes(rss_used_bytes - rss_opened_bytes, least_later_host_bytes),
+                           driver_unit_bytes));
+  measure_ops_on_device(setup);
+  double bandwidth =
+      known_update_bandwidth(*setup.choices.device_rates, setup.choices.dtype, setup.options.moments == "8bit");
+  if (bandwidth == 0) bandwidth = setup.choices.device_rates->memory_bandwidth();
+  setup.choices.update = {host_rate, bandwidth / update_memory_bytes(setup)};
+  setup.choices.splits_updates = setup.options.update_on != "device";
+  setup.choices.device_updates = forced_device_updates(setup.options).value_or(estimated_device_updates(setup));
+  setup.kernels = setup.fresh_kernels();
 }
 
-KernelCache TrainingSetup::fresh_kernels() const {
-  if (!choices.accelerator) return KernelCache();
-  return KernelCache([device = choices.accelerator](const KernelKey& key) { return device->make_kernel(key); });
-}
+}  // namespace
 
 // CUDA's, or the virtual device as the options say, or else the machine they name.
-void TrainingSetup::take_device() {
-  if (options.device == "cpu") return;
-  if (options.device == "cuda") return open_cuda();
-  const MachineRates rates = options.machine.empty() ? assumed_rates() : read_machine(options.machine);
-  choices.device_bytes = options.device_memory_bytes > 0 ? options.device_memory_bytes : rates.device_memory_bytes;
-  if (choices.device_bytes == 0) {
+void take_device(TrainingSetup& setup) {
+  if (setup.options.device == "cpu") return;
+  if (setup.options.device == "cuda") return open_cuda(setup);
+  const MachineRates rates = setup.options.machine.empty() ? assumed_rates() : read_machine(setup.options.machine);
+  setup.choices.device_bytes =
+      setup.options.device_memory_bytes > 0 ? setup.options.device_memory_bytes : rates.device_memory_bytes;
+  if (setup.choices.device_bytes == 0) {
     throw UserError("device_memory is missing, and {} has no device_memory_bytes; give --device-memory, as 512MiB",
-                    options.machine);
+                    setup.options.machine);
   }
-  choices.link = rates.link;
-  if (options.link_up > 0) choices.link.up_bytes_per_second = static_cast<double>(options.link_up);
-  if (options.link_down > 0) choices.link.down_bytes_per_second = static_cast<double>(options.link_down);
+  setup.choices.link = rates.link;
+  if (setup.options.link_up > 0) setup.choices.link.up_bytes_per_second = static_cast<double>(setup.options.link_up);
+  if (setup.options.link_down > 0)
+    setup.choices.link.down_bytes_per_second = static_cast<double>(setup.options.link_down);
   const auto slowest = static_cast<double>(mib);  // below it a copy could not be stopped within a moment
-  if (choices.link.up_bytes_per_second < slowest || choices.link.down_bytes_per_second < slowest)
+  if (setup.choices.link.up_bytes_per_second < slowest || setup.choices.link.down_bytes_per_second < slowest)
     throw UserError("link: a device's link carries at least 1MiB a second each way; give link_up and link_down more");
-  if (choices.link.copy_seconds < 0 || choices.link.copy_seconds > 1)
-    throw UserError("{}: copy_seconds is {}; it is from 0 to 1", options.machine, choices.link.copy_seconds);
-  if (choices.link.map_seconds < 0 || choices.link.map_seconds > 1)
-    throw UserError("{}: map_seconds is {}; it is from 0 to 1", options.machine, choices.link.map_seconds);
-  choices.update = rates.update;
-  if (options.update_rate_cpu > 0) choices.update.host_parameters_per_second = options.update_rate_cpu;
-  if (options.update_rate_device > 0) choices.update.device_parameters_per_second = options.update_rate_device;
-  for (const double rate : {choices.update.host_parameters_per_second, choices.update.device_parameters_per_second}) {
+  if (setup.choices.link.copy_seconds < 0 || setup.choices.link.copy_seconds > 1)
+    throw UserError("{}: copy_seconds is {}; it is from 0 to 1", setup.options.machine,
+                    setup.choices.link.copy_seconds);
+  if (setup.choices.link.map_seconds < 0 || setup.choices.link.map_seconds > 1)
+    throw UserError("{}: map_seconds is {}; it is from 0 to 1", setup.options.machine, setup.choices.link.map_seconds);
+  setup.choices.update = rates.update;
+  if (setup.options.update_rate_cpu > 0)
+    setup.choices.update.host_parameters_per_second = setup.options.update_rate_cpu;
+  if (setup.options.update_rate_device > 0)
+    setup.choices.update.device_parameters_per_second = setup.options.update_rate_device;
+  for (const double rate :
+       {setup.choices.update.host_parameters_per_second, setup.choices.update.device_parameters_per_second}) {
     if (rate != 0 && rate < least_update_rate)
       throw UserError("update_rate_cpu and update_rate_device: {} parameters a second are too few; give at least {}",
                       rate, least_update_rate);
   }
-  choices.splits_updates = options.update_on != "device";
-  choices.device_updates = forced_device_updates(options).value_or(estimated_device_updates());
-  choose_direct();
-  if (options.memory_bytes > 0) return;
-  choices.budget_bytes -= choices.device_bytes;  // the virtual device's pages are the host's too
-  if (choices.budget_bytes <= 0) {
-    throw DoesNotFit("device_memory: {} is more than what is free; give less", format_bytes(choices.device_bytes));
+  setup.choices.splits_updates = setup.options.update_on != "device";
+  setup.choices.device_updates = forced_device_updates(setup.options).value_or(estimated_device_updates(setup));
+  choose_direct(setup);
+  if (setup.options.memory_bytes > 0) return;
+  setup.choices.budget_bytes -= setup.choices.device_bytes;  // the virtual device's pages are the host's too
+  if (setup.choices.budget_bytes <= 0) {
+    throw DoesNotFit("device_memory: {} is more than what is free; give less",
+                     format_bytes(setup.choices.device_bytes));
   }
-  notes.push_back(fmt::format("memory is {} beside the virtual device", format_bytes(choices.budget_bytes)));
+  setup.notes.push_back(
+      fmt::format("memory is {} beside the virtual device", format_bytes(setup.choices.budget_bytes)));
 }
 
 }  // namespace spillway

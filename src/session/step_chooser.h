@@ -1,0 +1,54 @@
+// How the steps of a training run are worked through, which way those that clip go, and beside a device where updates
+// run: one choice after another is planned, and what is fastest in virtual time is taken. No bit depends on it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/step_planner.h"
+
+namespace spillway {
+
+class StepChooser {
+ public:
+  // Fills in `work`, `choices` and, by the planner, what is planned. Both outlive it.
+  StepChooser(TrainingSetup& setup, StepPlanner& planner) : setup_(setup), planner_(planner) {}
+
+  // With `near`, which was chosen for options that differ little, less is tried beside it: for an estimate.
+  void choose(const WorkChoice* near);
+
+  // On the steps as they are planned at last; may be empty.
+  std::string note_on_work() const;
+  // With the rates that are known without measuring, or assumed; endless for a way that is not planned. Updates alone
+  // run from rest to rest; a deferred step has its share of those that complete the updates of steps that commit.
+  ClipCosts simulated_clip_costs() const;
+
+ private:
+  WorkLimits work_limits() const;
+  std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
+  WorkChoice recomputing_nothing(WorkChoice choice) const;
+  void choose_steps(const std::optional<WorkChoice>& before);
+
+  void choose_way();
+  std::optional<WorkChosen> plan_best_of(const std::vector<UpdateWay>& ways);
+  void take_work(const WorkChosen& chosen);
+  bool may_write_as(const std::vector<UpdateWay>& ways) const;
+
+  bool choose_all_on_device();
+  std::optional<WorkChoice> first_on_device() const;
+  double seconds_saved_by_host() const;
+  void choose_updates();
+  void try_device_share(double share);
+  void choose_share();
+
+  TrainingSetup& setup_;
+  StepPlanner& planner_;
+  std::int64_t most_ops_ = most_ops_for_work;  // to be planned while the steps are chosen
+  std::int64_t ops_before_ = 0;                // planned before their choice began
+};
+
+// Where updates run beside a device; empty without one.
+std::string note_on_updates(const TrainingSetup& setup);
+
+}  // namespace spillway
