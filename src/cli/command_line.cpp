@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <new>
+#include <system_error>
 
 #include "cli/flags.h"
 #include "cli/verbs.h"
@@ -108,6 +109,10 @@ int report(ExitCode code, const std::string& sentence) {
   return static_cast<int>(code);
 }
 
+int report_internal(const std::exception& error) {
+  return report(ExitCode::internal, fmt::format("internal error, please report it ({})", one_line(error.what())));
+}
+
 }  // namespace
 
 void print(std::string_view text) {
@@ -119,15 +124,28 @@ void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) std::fprintf(stderr, "spillway: %s\n", note.c_str());
 }
 
-int run_command_line(std::vector<std::string> arguments) {
+int tell_failure() {
   try {
-    return static_cast<int>(run(std::move(arguments)));
+    throw;
   } catch (const Error& error) {
     return report(error.code(), one_line(error.what()));
   } catch (const std::bad_alloc&) {
     return report(ExitCode::does_not_fit, "the system gave no more memory; lower --memory or free some");
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) return report_internal(error);
+    return report(ExitCode::device,
+                  "the system starts no more threads; give fewer --threads, or raise its limits (ulimit -u, ulimit -v, "
+                  "pids.max of the container)");
   } catch (const std::exception& error) {
-    return report(ExitCode::internal, fmt::format("internal error, please report it ({})", one_line(error.what())));
+    return report_internal(error);
+  }
+}
+
+int run_command_line(std::vector<std::string> arguments) {
+  try {
+    return static_cast<int>(run(std::move(arguments)));
+  } catch (...) {
+    return tell_failure();
   }
 }
 

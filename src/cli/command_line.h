@@ -10,4 +10,7 @@ namespace spillway {
 // failure is one sentence on stderr. Nothing is thrown.
 int run_command_line(std::vector<std::string> arguments);
 
+// Of the exception that is being handled: writes that sentence, and returns the exit code.
+int tell_failure();
+
 }  // namespace spillway

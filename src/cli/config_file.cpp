@@ -47,7 +47,9 @@ void set_from_node(const Option& row, const YAML::Node& node, std::string_view w
 
 YAML::Node parse_yaml(std::string_view text, std::string_view file) {
   try {
-    return YAML::Load(std::string(text));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    if (documents.size() > 1) throw UserError("{}: has {} YAML documents; leave one", file, documents.size());
+    return documents.empty() ? YAML::Node() : documents.front();
   } catch (const YAML::Exception& error) {
     if (error.mark.is_null()) throw UserError("{}: not YAML ({})", file, error.msg);
     throw UserError("{}: not YAML in line {} ({})", file, error.mark.line + 1, error.msg);

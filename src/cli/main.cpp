@@ -1,5 +1,6 @@
 #include <fcntl.h>
 
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,6 @@ void occupy_standard_streams() {
 
 int main(int argc, char** argv) {
   occupy_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows past its limit is an error of writing, and a sentence
   return spillway::run_command_line(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -13,6 +13,7 @@ namespace {
 std::string state_of_run(const RunFiles& files) {
   if (!files.flight) return "unknown";
   if (files.flight->end == FlightEnd::finished) return "finished";
+  if (files.flight->end == FlightEnd::stopped) return "stopped";
   if (files.flight->end == FlightEnd::failed) return "failed";
   return files.flight->process_alive ? "running" : "killed";
 }
@@ -37,11 +38,16 @@ void add_timeline(ReportedRun& report) {
 void add_bound_sentences(ReportedRun& report) {
   const RunTotals& t = report.totals;
   if (t.median_step_seconds <= 0) return;
-  if (t.lower_bound_seconds && *t.lower_bound_seconds > 0)
-    report.bound_sentences.push_back(fmt::format(
-        "A step takes {:.3f} s (median), and no schedule of this work takes less than {:.3f} s: the run "
-        "reaches {:.0f}% of that bound",
-        t.median_step_seconds, *t.lower_bound_seconds, 100 * *t.lower_bound_seconds / t.median_step_seconds));
+  if (t.lower_bound_seconds && *t.lower_bound_seconds > 0) {
+    const std::string_view form =
+        t.median_step_seconds >= *t.lower_bound_seconds
+            ? "A step takes {:.3f} s (median), and no schedule of this work takes less than {:.3f} s: the run reaches "
+              "{:.0f}% of that bound"
+            : "A step takes {:.3f} s (median), less than the {:.3f} s that no schedule of this work could pass by the "
+              "rates known when the run began: the machine was faster, {:.0f}% of that bound";
+    report.bound_sentences.push_back(fmt::format(fmt::runtime(form), t.median_step_seconds, *t.lower_bound_seconds,
+                                                 100 * *t.lower_bound_seconds / t.median_step_seconds));
+  }
   if (t.predicted_seconds && *t.predicted_seconds > 0)
     report.bound_sentences.push_back(fmt::format("It was predicted to take {:.3f} s, so it took {:.0f}% of that",
                                                  *t.predicted_seconds,

@@ -24,7 +24,7 @@ struct ReportedRun {
   std::vector<std::string> step_sentences;   // what the timeline says in words
   std::vector<std::string> bound_sentences;  // the run against its prediction and its bound
   std::vector<std::string> story;            // how the run ended, and what it was doing; of the flight record
-  std::string state;                         // finished, failed, running, killed or unknown
+  std::string state;                         // finished, stopped, failed, running, killed or unknown
 };
 
 // Never throws for what the files hold.

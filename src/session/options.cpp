@@ -101,8 +101,11 @@ std::vector<Option> options_of(TrainOptions& o) {
        {.least = 0, .most = 1e6, .least_open = true}},
       {"per_device_train_batch_size", length_group, "sequences in a micro-batch", &o.per_device_train_batch_size,
        batch_limits()},
-      {"gradient_accumulation_steps", length_group, "micro-batches in a step", &o.gradient_accumulation_steps,
-       batch_limits()},
+      {"gradient_accumulation_steps",
+       length_group,
+       "micro-batches in a step",
+       &o.gradient_accumulation_steps,
+       {.least = 1, .most = most_micro_batches}},
       {"max_seq_len", length_group, "tokens in a sequence; 0: the model's limit, at most 1024", &o.max_seq_len,
        at_least(0)},
 

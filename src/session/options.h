@@ -12,6 +12,8 @@
 
 namespace spillway {
 
+inline constexpr std::int64_t most_micro_batches = 4096;  // of a step
+
 // Training keys carry the names, and where there is one the default, of Hugging Face's TrainingArguments.
 struct TrainOptions {
   std::string model;

@@ -14,10 +14,22 @@ namespace spillway {
 
 void require_trace_can_be_written(const TrainOptions& options) {
   if (options.trace.empty()) return;
-  const std::filesystem::path folder = std::filesystem::absolute(file_to_replace(options.trace)).parent_path();
+  const std::filesystem::path file = std::filesystem::absolute(file_to_replace(options.trace));
+  const std::filesystem::path folder = file.parent_path();
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error))
     throw UserError("trace: {} is not a folder; create it, or name another", folder.string());
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    throw UserError("trace: {} cannot be written ({}); name another folder", folder.string(),
+                    std::generic_category().message(errno));
+  for (const auto* paths : {&options.data, &options.eval_data}) {
+    for (const std::string& path : *paths) {
+      if (std::filesystem::equivalent(path, file, error))
+        throw UserError("trace: {} is a file of data; name another", file.string());
+    }
+  }
+  if (std::filesystem::exists(file, error) && std::filesystem::equivalent(folder, options.model, error))
+    throw UserError("trace: {} is a file of the model; name another", file.string());
 }
 
 std::filesystem::path event_folder(const TrainOptions& options) {

@@ -8,7 +8,7 @@
 
 namespace spillway {
 
-// The folder of the trace.
+// The folder of the trace, which is no file that the run reads.
 void require_trace_can_be_written(const TrainOptions& options);
 
 // The folder of the event files, where there are to be any; it is made.

@@ -6,6 +6,7 @@
 #include "formats/machine_file.h"
 #include "session/data.h"
 #include "session/known_machine.h"
+#include "session/output_checks.h"
 #include "session/prediction.h"
 #include "session/session.h"
 #include "session/setup.h"
@@ -98,6 +99,7 @@ KnownMachine machine_for(TrainingSetup& setup) {
 
 PlanReport run_plan(const TrainOptions& options, bool predict) {
   validate(options, TrainUse::plan);
+  if (predict) require_trace_can_be_written(options);
   PlanReport report;
   const TrainOptions wanted = on_its_machine(options, report.notes);
   say_what_is_missing(options, report.notes);

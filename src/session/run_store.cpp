@@ -84,8 +84,9 @@ std::vector<StoreRecord> read_store_records(const std::filesystem::path& output_
     const nlohmann::json json = nlohmann::json::parse(read_small_file(path, record_limit_bytes));
     for (const auto& record : json.at("stores")) records.push_back(record_from(record, path.string()));
   } catch (const nlohmann::json::exception& fault) {
-    throw UserError("{}: does not say where the commits of the run are ({}); restore it, or remove it to start anew",
-                    path.string(), fault.what());
+    throw UserError(
+        "{}: does not say where the commits of the run are ({}); restore it, or name another output_dir to start anew",
+        path.string(), fault.what());
   }
   return records;
 }
@@ -131,8 +132,9 @@ void require_complete(const StoreRecord& record, const std::optional<SlotSet>& s
   if (set && set->complete()) return;
   const SlotSet none{record.run, std::vector<std::filesystem::path>(record.directories.size())};
   throw UserError(
-      "the commits of the run cannot be reached: {}; mount that disk or put the file back, or remove {} to give the "
-      "commits up",
+      "the commits of the run cannot be reached: {}; mount that disk or put the file back, or remove {} to go on from "
+      "an "
+      "export, where there is one, or name another output_dir to start anew",
       (set ? *set : none).missing(searched), (output_dir / store_record_name).string());
 }
 

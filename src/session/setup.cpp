@@ -41,12 +41,6 @@ StepShape step_shape_of(const TrainOptions& options, const ModelConfig& config) 
         "gradient_accumulation_steps larger",
         shape.sequences, shape.sequence_length, most_tokens_in_a_micro_batch);
   }
-  if (shape.micro_batches > most_micro_batches) {
-    throw UserError(
-        "gradient_accumulation_steps: {} is more than {}; make it smaller and per_device_train_batch_size "
-        "larger",
-        shape.micro_batches, most_micro_batches);
-  }
   return shape;
 }
 

@@ -25,8 +25,6 @@
 
 namespace spillway {
 
-inline constexpr std::int64_t most_micro_batches = 4096;  // of a step
-
 class TrainingSetup {
  public:
   // Reads the model folder's config and headers, not its weights. Throws UserError.

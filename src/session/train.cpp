@@ -49,7 +49,7 @@ class TrainingRun {
     } catch (const StoppedWhileLoading&) {
       executor_.reset();
       checkpoints_.abandon();
-      watch_.finished();
+      watch_.stopped();
       observer().note("stopped while loading, before the first step; nothing is lost: the same command starts again");
       tell_end(start, {});
     }
@@ -75,7 +75,11 @@ class TrainingRun {
       watch_.failed();
       throw;
     }
-    watch_.finished();
+    if (state_.step == total_steps_) {
+      watch_.finished();
+    } else {
+      watch_.stopped();
+    }
   }
 
   void train(SteadyClock::time_point start) {

@@ -14,7 +14,7 @@ std::string shape_of(const ValueType& type) {
 
 template <typename T>
 void append(std::string& key, const T& value) {
-  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+  key.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
 void append(std::string& key, const Program& program, std::span<const Operand> operands) {
@@ -30,7 +30,7 @@ void append(std::string& key, const Program& program, std::span<const Operand> o
 // Ops with equal keys are of one class. To be compared only: a class says its shapes in words, which takes longer.
 void write_key(std::string& key, const Program& program, const Op& op) {
   key.clear();
-  append(key, op.spec);
+  append(key, reinterpret_cast<std::uintptr_t>(op.spec));
   append(key, program, op.reads);
   append(key, program, op.writes);
   for (const auto& [name, item] : op.attrs.items()) {

@@ -20,7 +20,7 @@ inline constexpr std::string_view flight_file_name = "flight.bin";
 // The record as it was when the latest evaluation began, whose events may push the steps out.
 inline constexpr std::string_view steps_file_name = "steps.bin";
 
-enum class FlightEnd : std::uint32_t { running, finished, failed };
+enum class FlightEnd : std::uint32_t { running, finished, failed, stopped };  // the last: when it was asked to
 
 struct FlightHeader {
   std::array<char, 8> magic{};

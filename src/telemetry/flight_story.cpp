@@ -15,6 +15,8 @@ std::string how_it_ended(const FlightRecord& record) {
   const std::time_t wall = static_cast<std::time_t>((record.start_wall_ns + last_ns - record.start_ns) / 1'000'000'000);
   const std::string at = fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(wall));
   if (record.end == FlightEnd::finished) return fmt::format("the run finished; its last event is of {}", at);
+  if (record.end == FlightEnd::stopped)
+    return fmt::format("the run was stopped, as it was asked to; its last event is of {}", at);
   if (record.end == FlightEnd::failed) return fmt::format("the run ended with an error; its last event is of {}", at);
   if (record.process_alive) return fmt::format("process {} is running; its last event is of {}", record.process, at);
   return fmt::format("the run was ended from outside, by a crash or a kill; its last event is of {}", at);
@@ -80,10 +82,11 @@ std::vector<std::string> story_of(const FlightRecord& record) {
   std::vector<std::string> story{how_it_ended(record)};
   if (record.total_steps > 0)
     story.push_back(fmt::format("{} of {} steps were done", record.steps_done, record.total_steps));
-  if (record.end != FlightEnd::finished && !record.events.empty()) tell_work(record, story);
+  const bool ended_itself = record.end == FlightEnd::finished || record.end == FlightEnd::stopped;
+  if (!ended_itself && !record.events.empty()) tell_work(record, story);
   if (record.committed_step >= 0) {
     const std::int64_t last_ns = record.events.empty() ? record.committed_ns : record.events.back().time_ns;
-    story.push_back(fmt::format("last commit: step {}, {} before", record.committed_step,
+    story.push_back(fmt::format("last commit: step {}, {} before that", record.committed_step,
                                 ago(record.committed_ns, std::max(last_ns, record.committed_ns))));
   } else {
     story.emplace_back("nothing was committed");

@@ -162,6 +162,10 @@ void RunWatch::finished() {
   if (flight_) flight_->ended(FlightEnd::finished);
 }
 
+void RunWatch::stopped() {
+  if (flight_) flight_->ended(FlightEnd::stopped);
+}
+
 void RunWatch::failed() {
   if (!flight_) return;
   flight_->recorder().note(EventSource::compute, flight_->recorder().step(), NoteKind::failure, 0);

@@ -62,7 +62,8 @@ class RunWatch {
   // catalog.
   void step_ended(StepRecord& record, std::uint8_t plan, std::int64_t evaluations_left);
   void finished();
-  void failed();  // with an error that is reported
+  void stopped();  // before its last step, as it was asked to
+  void failed();   // with an error that is reported
 
   void committed(std::int64_t step);  // any thread
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "scratch_folder.h"
 #include "session/checkpoint_verbs.h"
 #include "session/run_folder.h"
+#include "telemetry/flight_record.h"
 #include "text/tokenizer.h"
 
 extern char** environ;
@@ -109,7 +111,20 @@ TEST_F(FaultSignals, TheFirstStopsAfterAStepThatIsCommitted) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << scratch_.text_of("log");
     EXPECT_EQ(committed(), last_recorded_step(scratch_ / "out"));
     EXPECT_THAT(scratch_.text_of("log"), testing::HasSubstr("the same command goes on"));
+    EXPECT_EQ(read_flight(scratch_ / "out").end, FlightEnd::stopped);
   }
+}
+
+TEST_F(FaultSignals, AFileThatMayNotGrowIsASentenceAndNoSignal) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{64 * 1024, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const pid_t child = start({"--max-steps", "2", "--save-steps", "-1"});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  const int status = end_of(child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 4) << status << scratch_.text_of("log");
+  EXPECT_THAT(scratch_.text_of("log"), testing::HasSubstr("File too large"));
 }
 
 TEST_F(FaultSignals, ASecondStopsAtOnce) {

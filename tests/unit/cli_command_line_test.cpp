@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <system_error>
 
+#include "cli/command_line.h"
 #include "command_outcome.h"
 
 namespace spillway {
@@ -46,6 +48,23 @@ TEST(CommandLine, AnEmptyValueIsRefusedAndNeverTakesTheNextArgument) {
   const Outcome outcome = run({"tokenize", "--text=", "--model", "bytes"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, run({"tokenize", "--text", "", "--model", "bytes"}).out);
+}
+
+TEST(CommandLine, AThreadThatTheSystemRefusesIsNoInternalError) {
+  const auto told = [](std::errc cause) {
+    testing::internal::CaptureStderr();
+    int code = 0;
+    try {
+      throw std::system_error(std::make_error_code(cause));
+    } catch (...) {
+      code = tell_failure();
+    }
+    return std::make_pair(code, testing::internal::GetCapturedStderr());
+  };
+  const auto [code, sentence] = told(std::errc::resource_unavailable_try_again);
+  EXPECT_EQ(code, 4);
+  EXPECT_THAT(sentence, HasSubstr("give fewer --threads"));
+  EXPECT_EQ(told(std::errc::io_error).first, 1);
 }
 
 TEST(CommandLine, FlagsAreShownInTheEffectiveConfig) {

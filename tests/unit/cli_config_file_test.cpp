@@ -53,6 +53,12 @@ TEST(ConfigFile, EmptyTextLeavesTheDefaults) {
   EXPECT_EQ(parse("# nothing\n"), TrainOptions());
 }
 
+TEST(ConfigFile, RefusesASecondDocument) {
+  EXPECT_THAT(refusal("max_steps: 1\n---\nmax_steps: 3\n"),
+              AllOf(HasSubstr("run.yaml"), HasSubstr("2 YAML documents")));
+  EXPECT_EQ(parse("---\nmax_steps: 7\n").max_steps, 7);
+}
+
 TEST(ConfigFile, UnknownKeyNamesFileKeyAndTheNearest) {
   EXPECT_THAT(refusal("lerning_rate: 1\n"),
               AllOf(HasSubstr("run.yaml"), HasSubstr("lerning_rate"), HasSubstr("did you mean learning_rate?")));

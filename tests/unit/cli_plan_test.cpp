@@ -309,5 +309,19 @@ TEST_F(Verbs, PlanWritesATraceOnlyWhereAFlagAsksForIt) {
   EXPECT_THAT(folder_.text_of("predicted.json"), HasSubstr("predicted"));
 }
 
+TEST_F(Verbs, ATraceNeverReplacesWhatTheRunReads) {
+  const std::string text = folder_.text_of("data.txt");
+  for (const char* const verb : {"train", "plan"}) {
+    for (const std::string& file : {path("data.txt"), path("model/config.json")}) {
+      std::vector<std::string> arguments = train({"--trace", file});
+      arguments.front() = verb;
+      const Outcome outcome = run(arguments);
+      EXPECT_EQ(outcome.code, 2) << verb << outcome.err;
+      EXPECT_THAT(outcome.err, HasSubstr("name another")) << verb;
+    }
+  }
+  EXPECT_EQ(folder_.text_of("data.txt"), text);
+}
+
 }  // namespace
 }  // namespace spillway

@@ -1,7 +1,7 @@
 // Figures, tables and texts about a run.
 
 const STATES = {
-  finished: "finished", failed: "ended with an error", running: "is running", killed: "was ended from outside",
+  finished: "finished", stopped: "was stopped", failed: "ended with an error", running: "is running", killed: "was ended from outside",
   unknown: "how it ended is not known",
 };
 
