@@ -39,6 +39,12 @@ std::string text_of(const Texts& texts, const std::string& key) {
   return found == texts.end() ? "absent" : found->second;
 }
 
+// By whichever path.
+bool is_same_folder(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return a == b || std::filesystem::equivalent(a, b, error);
+}
+
 // The first key whose value differs; empty when there is none.
 std::string difference(const Texts& a, const Texts& b) {
   for (const auto& [key, text] : a) {
@@ -193,6 +199,10 @@ std::vector<std::string> check_resumable(const RunState& then, const RunState& n
     const std::string is = text_of(now.options, key);
     if (was != is) notes.push_back(fmt::format("{} is {}, and was {} before", key, is, was));
   }
+  const std::string was = text_of(then.options, "model");
+  const std::string is = text_of(now.options, "model");
+  if (!is_same_folder(is, was))
+    notes.push_back(fmt::format("model is {}, and was {} before; the weights are those of {}", is, was, source));
   if (then.numeric_key != now.numeric_key && !allow_numeric_change) {
     throw UserError(
         "numeric key: this machine computes with \"{}\", but {} was made with \"{}\", so the numbers would go on "
@@ -221,8 +231,7 @@ std::string difference_of(const RunState& then, const RunState& now) {
     const std::string was = text_of(then.options, key);
     const std::string is = text_of(now.options, key);
     if (key == "resume_from_checkpoint" && is == "auto") continue;
-    std::error_code error;
-    if (key == "model" && std::filesystem::equivalent(is, was, error)) continue;  // the same folder by another path
+    if (key == "model" && is_same_folder(is, was)) continue;
     if (is != was) return sentence(key, is, was);
   }
   return {};

@@ -104,6 +104,17 @@ TEST(SessionRunState, PlacementMayChangeSilently) {
   EXPECT_THAT(check_resumable(a_run(), now, false, "it"), IsEmpty());
 }
 
+TEST(SessionRunState, AnotherFolderOfTheSameModelIsTold) {
+  RunState then = a_run();
+  then.options["model"] = "/usr/bin/../bin";
+  RunState now = a_run();
+  now.options["model"] = "/usr/bin";
+  EXPECT_THAT(check_resumable(then, now, false, "it"), IsEmpty());
+  now.options["model"] = "/usr/other";
+  EXPECT_THAT(check_resumable(then, now, false, "step 3"),
+              ElementsAre("model is /usr/other, and was /usr/bin/../bin before; the weights are those of step 3"));
+}
+
 TEST(SessionRunState, TheScheduleMayChangeAndIsTold) {
   RunState now = a_run();
   now.options["learning_rate"] = "1e-3";
