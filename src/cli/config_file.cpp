@@ -47,7 +47,8 @@ void set_from_node(const Option& row, const YAML::Node& node, std::string_view w
 
 YAML::Node parse_yaml(std::string_view text, std::string_view file) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    std::erase_if(documents, [](const YAML::Node& document) { return document.IsNull(); });  // of a `---` at the end
     if (documents.size() > 1) throw UserError("{}: has {} YAML documents; leave one", file, documents.size());
     return documents.empty() ? YAML::Node() : documents.front();
   } catch (const YAML::Exception& error) {

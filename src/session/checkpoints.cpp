@@ -106,7 +106,7 @@ void RunCheckpoints::find(const RunState& now) {
 // Nothing serves: a run begins anew where nothing is there to go on from, and is refused elsewhere.
 void RunCheckpoints::require_nothing_to_lose() const {
   if (stores_.lost()) {
-    throw UserError("{}; to start anew, name another output_dir, or remove {}", *stores_.lost(), output_dir().string());
+    throw UserError("{}; to start anew, name another output_dir", *stores_.lost());
   }
   for (const ExportFolder& folder : exports_in(output_dir())) {
     if (!folder.full) continue;

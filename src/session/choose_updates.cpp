@@ -1,6 +1,5 @@
 // Where a run with a device updates: the share of the parameters at which a step is shortest, as the simulator has it.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 

@@ -3,14 +3,37 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "base/error.h"
 #include "formats/atomic_file.h"
 #include "session/model_files.h"
 #include "session/portable.h"
+#include "session/run_store.h"
 
 namespace spillway {
+
+namespace {
+
+// Files that are there before the run, or say what it left; some may be missing.
+std::vector<std::filesystem::path> read_by(const TrainOptions& options) {
+  std::vector<std::filesystem::path> files{options.machine,
+                                           std::filesystem::path(options.output_dir) / store_record_name};
+  files.insert(files.end(), options.data.begin(), options.data.end());
+  files.insert(files.end(), options.eval_data.begin(), options.eval_data.end());
+  for (const char* const name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
+    files.push_back(std::filesystem::path(options.model) / name);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(options.model, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find(".safetensors") != std::string::npos) files.push_back(entry.path());  // and their index
+  }
+  return files;
+}
+
+}  // namespace
 
 void require_trace_can_be_written(const TrainOptions& options) {
   if (options.trace.empty()) return;
@@ -22,14 +45,10 @@ void require_trace_can_be_written(const TrainOptions& options) {
   if (::access(folder.c_str(), W_OK | X_OK) != 0)
     throw UserError("trace: {} cannot be written ({}); name another folder", folder.string(),
                     std::generic_category().message(errno));
-  for (const auto* paths : {&options.data, &options.eval_data}) {
-    for (const std::string& path : *paths) {
-      if (std::filesystem::equivalent(path, file, error))
-        throw UserError("trace: {} is a file of data; name another", file.string());
-    }
+  for (const std::filesystem::path& read : read_by(options)) {
+    if (std::filesystem::equivalent(read, file, error))
+      throw UserError("trace: {} is a file that the run reads, {}; name another", file.string(), read.string());
   }
-  if (std::filesystem::exists(file, error) && std::filesystem::equivalent(folder, options.model, error))
-    throw UserError("trace: {} is a file of the model; name another", file.string());
 }
 
 std::filesystem::path event_folder(const TrainOptions& options) {

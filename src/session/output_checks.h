@@ -8,7 +8,7 @@
 
 namespace spillway {
 
-// The folder of the trace, which is no file that the run reads.
+// The folder of the trace, and that it replaces no data, model, machine file or record of the commits.
 void require_trace_can_be_written(const TrainOptions& options);
 
 // The folder of the event files, where there are to be any; it is made.

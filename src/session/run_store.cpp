@@ -133,8 +133,7 @@ void require_complete(const StoreRecord& record, const std::optional<SlotSet>& s
   const SlotSet none{record.run, std::vector<std::filesystem::path>(record.directories.size())};
   throw UserError(
       "the commits of the run cannot be reached: {}; mount that disk or put the file back, or remove {} to go on from "
-      "an "
-      "export, where there is one, or name another output_dir to start anew",
+      "an export, where there is one, or name another output_dir to start anew",
       (set ? *set : none).missing(searched), (output_dir / store_record_name).string());
 }
 

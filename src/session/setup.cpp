@@ -104,15 +104,20 @@ TrainingSetup::TrainingSetup(const TrainOptions& given, const WorkChoice* near)
     evaluation = record_evaluation(model, one);
   }
   if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
+  choose_steps(near);
+  if (guessed_the_disk())
+    notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
+  if (std::string note = note_on_updates(*this); !note.empty()) notes.push_back(std::move(note));
+}
+
+// What choosing keeps goes with it.
+void TrainingSetup::choose_steps(const WorkChoice* near) {
   StepPlanner planner(*this);
   StepChooser chooser(*this, planner);
   chooser.choose(near);
   planner.finish();
   if (planned.fits() && steps.go_both_ways()) clip_costs = chooser.simulated_clip_costs();
   if (std::string note = chooser.note_on_work(); !note.empty()) notes.push_back(std::move(note));
-  if (guessed_the_disk())
-    notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
-  if (std::string note = note_on_updates(*this); !note.empty()) notes.push_back(std::move(note));
 }
 
 bool TrainingSetup::guessed_the_disk() const {

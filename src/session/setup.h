@@ -2,7 +2,6 @@
 // What `spillway plan` prints and `spillway train` runs are the same object.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,13 +13,11 @@
 #include "session/clip_policy.h"
 #include "session/commit_pace.h"
 #include "session/known_machine.h"
-#include "session/lay_pages.h"
 #include "session/model_files.h"
 #include "session/options.h"
 #include "session/planned_programs.h"
 #include "session/run_choices.h"
 #include "session/step_programs.h"
-#include "sim/kept_state.h"
 #include "sim/simulate.h"
 
 namespace spillway {
@@ -64,6 +61,9 @@ class TrainingSetup {
   CommitPace pace() const;
   // What commits write beyond the steps' own writes, at the pace they have where a step takes so long.
   double commit_bytes_per_second(double step_seconds, const DiskRate& disk, std::int32_t step = 0) const;
+
+ private:
+  void choose_steps(const WorkChoice* near);
 };
 
 }  // namespace spillway

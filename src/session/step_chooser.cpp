@@ -1,9 +1,5 @@
 #include "session/step_chooser.h"
 
-#include <utility>
-
-#include "base/error.h"
-
 namespace spillway {
 
 void StepChooser::choose(const WorkChoice* near) {

@@ -5,7 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "session/lay_pages.h"
 #include "session/setup.h"
+#include "sim/kept_state.h"
 
 namespace spillway {
 

@@ -56,7 +56,7 @@ TEST(ConfigFile, EmptyTextLeavesTheDefaults) {
 TEST(ConfigFile, RefusesASecondDocument) {
   EXPECT_THAT(refusal("max_steps: 1\n---\nmax_steps: 3\n"),
               AllOf(HasSubstr("run.yaml"), HasSubstr("2 YAML documents")));
-  EXPECT_EQ(parse("---\nmax_steps: 7\n").max_steps, 7);
+  EXPECT_EQ(parse("---\nmax_steps: 7\n---\n").max_steps, 7);
 }
 
 TEST(ConfigFile, UnknownKeyNamesFileKeyAndTheNearest) {

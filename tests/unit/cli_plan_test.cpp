@@ -312,7 +312,9 @@ TEST_F(Verbs, PlanWritesATraceOnlyWhereAFlagAsksForIt) {
 TEST_F(Verbs, ATraceNeverReplacesWhatTheRunReads) {
   const std::string text = folder_.text_of("data.txt");
   for (const char* const verb : {"train", "plan"}) {
-    for (const std::string& file : {path("data.txt"), path("model/config.json")}) {
+    std::filesystem::create_symlink(path("model/model.safetensors"), path(std::string("link of ") + verb));
+    for (const std::string& file :
+         {path("data.txt"), path("model/config.json"), path(std::string("link of ") + verb)}) {
       std::vector<std::string> arguments = train({"--trace", file});
       arguments.front() = verb;
       const Outcome outcome = run(arguments);
