@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -52,19 +53,30 @@ ThreadPool::ThreadPool(int threads, const std::function<void(int)>& on_start) {
   };
   std::atomic<int> starting{threads - 1};
   workers_.reserve(static_cast<std::size_t>(threads - 1));
-  for (int thread = 1; thread < threads; ++thread) {
-    workers_.emplace_back([this, thread, &start, &starting] {
-      start(thread);
-      // The last access to the constructor's frame is this store, seen by polling: a notify could come after its end.
-      starting.fetch_sub(1, std::memory_order_release);
-      work(thread);
-    });
+  const auto wait_for_start = [&starting](int missing) {
+    while (starting.load(std::memory_order_acquire) != missing) std::this_thread::yield();
+  };
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      workers_.emplace_back([this, thread, &start, &starting] {
+        start(thread);
+        // The last access to the constructor's frame is this store, seen by polling: a notify could come after its end.
+        starting.fetch_sub(1, std::memory_order_release);
+        work(thread);
+      });
+    }
+  } catch (const std::system_error&) {  // the system starts no more
+    wait_for_start(threads - 1 - static_cast<int>(workers_.size()));
+    stop();
+    throw;
   }
   start(0);
-  while (starting.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  wait_for_start(0);
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stop_.store(true, std::memory_order_relaxed);
   gate_.fetch_add(job_unit, std::memory_order_release);
   gate_.notify_all();

@@ -23,6 +23,7 @@ class ThreadPool {
   // Starts threads - 1 workers; the caller of run is the other. Each worker sets the floating-point mode, then calls
   // on_start(its number, from 1), which must not throw; so does the constructing thread, as number 0. Returns when all
   // have.
+  // Throws std::system_error where the system starts no more threads; those that it started have ended then.
   explicit ThreadPool(int threads, const std::function<void(int thread)>& on_start = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -49,6 +50,7 @@ class ThreadPool {
 
   void run_tasks(std::int64_t tasks, Call call, const void* context);
   void work(int thread);
+  void stop();
   void drain(int thread);
   void await_workers();
 
