@@ -5,7 +5,6 @@
 
 #include <immintrin.h>
 
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -65,7 +64,7 @@ ThreadPool::ThreadPool(int threads, const std::function<void(int)>& on_start) {
         work(thread);
       });
     }
-  } catch (const std::system_error&) {  // the system starts no more
+  } catch (...) {  // the system starts no more
     wait_for_start(threads - 1 - static_cast<int>(workers_.size()));
     stop();
     throw;

@@ -11,10 +11,17 @@ constexpr int direct_threads = 4;  // so many requests are under way
 }  // namespace
 
 DirectMoves::DirectMoves(Accelerator& device, std::function<void()> ended) : device_(device), ended_(std::move(ended)) {
-  for (int i = 0; i < direct_threads; ++i) threads_.emplace_back([this] { serve(); });
+  try {
+    for (int i = 0; i < direct_threads; ++i) threads_.emplace_back([this] { serve(); });
+  } catch (...) {  // the system starts no more
+    stop();
+    throw;
+  }
 }
 
-DirectMoves::~DirectMoves() {
+DirectMoves::~DirectMoves() { stop(); }
+
+void DirectMoves::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

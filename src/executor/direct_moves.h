@@ -36,6 +36,7 @@ class DirectMoves {
 
  private:
   void serve();
+  void stop();
   Ended move(const IoRequest& request);
 
   Accelerator& device_;

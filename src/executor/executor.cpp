@@ -81,21 +81,31 @@ Executor::Executor(const Layout& layout, std::span<const Program* const> program
   if (accelerator_ && moves_directly) {
     direct_ = std::make_unique<DirectMoves>(*accelerator_, [this] { io_->wake(); });
   }
-  lanes_->thread = std::thread([this] { disk_thread(); });
-  if (has_device()) start_workers(plans);
+  try {
+    lanes_->thread = std::thread([this] { disk_thread(); });
+    if (has_device()) start_workers(plans);
+  } catch (...) {  // the system starts no more
+    stop_threads();
+    throw;
+  }
 }
 
 Executor::~Executor() {
   wait_until_idle();
+  stop_threads();
+  direct_.reset();
+  accelerator_.reset();  // it lets go of files before the slots close them
+}
+
+// Of those that were started. Nothing is under way.
+void Executor::stop_threads() {
   {
     const std::lock_guard lock(lanes_->mutex);
     lanes_->stop = true;
   }
   lanes_->changed.notify_all();
   stop_workers();
-  lanes_->thread.join();
-  direct_.reset();
-  accelerator_.reset();                        // it lets go of files before the slots close them
+  if (lanes_->thread.joinable()) lanes_->thread.join();
   if (options_.slots) slots_->on_release({});  // they outlive the engine, and commits may give some back until then
 }
 

@@ -193,6 +193,7 @@ class Executor {
   void end_instr(LaneId lane);
   void start_workers(std::span<const Plan> plans);
   void stop_workers();
+  void stop_threads();
 
   // Moves outside a plan, on the calling thread.
   struct InMemory;

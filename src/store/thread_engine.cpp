@@ -22,17 +22,15 @@ class ThreadEngine final : public IoEngine {
   ThreadEngine(const IoOptions& options, std::string reason)
       : options_(options), reason_(std::move(reason)), parts_(options.depth, options.request_bytes) {
     const int count = std::min(options.depth, most_threads);
-    for (int i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
+    try {
+      for (int i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
+    } catch (...) {  // the system starts no more
+      stop();
+      throw;
+    }
   }
 
-  ~ThreadEngine() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    work_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~ThreadEngine() override { stop(); }
 
   int add_file(int descriptor) override {
     const std::lock_guard lock(mutex_);
@@ -72,6 +70,15 @@ class ThreadEngine final : public IoEngine {
   }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    work_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
   void work() {
     run_promptly();
     std::unique_lock lock(mutex_);

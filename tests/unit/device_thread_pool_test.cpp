@@ -1,17 +1,12 @@
 #include <gtest/gtest.h>
 #include <immintrin.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
 #include <mutex>
 #include <numeric>
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -132,31 +127,6 @@ TEST(DeviceThreadPoolDeathTest, AChangedFloatModeIsNoticed) {
         check_float_mode();
       },
       "floating-point mode");
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool limits_address_space = false;  // sanitizers take terabytes of it
-#else
-constexpr bool limits_address_space = true;
-#endif
-
-// In a process of its own, whose limit it is: each thread takes a stack.
-TEST(ThreadPoolStart, ThreadsThatTheSystemRefusesEndInAnException) {
-  if (!limits_address_space) GTEST_SKIP() << "sanitizers take terabytes of address space";
-  const auto start_many = [] {
-    std::int64_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    const rlim_t bytes = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE)) + (std::size_t{20} << 20);
-    const rlimit space{bytes, bytes};
-    setrlimit(RLIMIT_AS, &space);
-    try {
-      const ThreadPool pool(2000);
-    } catch (const std::system_error& error) {
-      std::_Exit(error.code() == std::errc::resource_unavailable_try_again ? 0 : 2);
-    }
-    std::_Exit(3);
-  };
-  EXPECT_EXIT(start_many(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
