@@ -38,15 +38,17 @@ void add_timeline(ReportedRun& report) {
 void add_bound_sentences(ReportedRun& report) {
   const RunTotals& t = report.totals;
   if (t.median_step_seconds <= 0) return;
-  if (t.lower_bound_seconds && *t.lower_bound_seconds > 0) {
-    const std::string_view form =
-        t.median_step_seconds >= *t.lower_bound_seconds
-            ? "A step takes {:.3f} s (median), and no schedule of this work takes less than {:.3f} s: the run reaches "
-              "{:.0f}% of that bound"
-            : "A step takes {:.3f} s (median), less than the {:.3f} s that no schedule of this work could pass by the "
-              "rates known when the run began: the machine was faster, {:.0f}% of that bound";
-    report.bound_sentences.push_back(fmt::format(fmt::runtime(form), t.median_step_seconds, *t.lower_bound_seconds,
-                                                 100 * *t.lower_bound_seconds / t.median_step_seconds));
+  const double bound = t.lower_bound_seconds.value_or(0);
+  if (bound > t.median_step_seconds) {
+    report.bound_sentences.push_back(fmt::format(
+        "A step takes {:.3f} s (median), less than its bound of {:.3f} s: what it is made of was faster than the rates "
+        "that were known when the run began",
+        t.median_step_seconds, bound));
+  } else if (bound > 0) {
+    report.bound_sentences.push_back(
+        fmt::format("A step takes {:.3f} s (median), and no schedule of this work takes less than {:.3f} s: the run "
+                    "reaches {:.0f}% of that bound",
+                    t.median_step_seconds, bound, 100 * bound / t.median_step_seconds));
   }
   if (t.predicted_seconds && *t.predicted_seconds > 0)
     report.bound_sentences.push_back(fmt::format("It was predicted to take {:.3f} s, so it took {:.0f}% of that",

@@ -311,6 +311,21 @@ void write_run(const std::filesystem::path& folder) {
   MetricsFile(folder / "metrics.jsonl").write(some_record(1));
 }
 
+TEST(ReportedRun, SaysHowNearItsBoundAStepIsAndHowTheRunEnded) {
+  RunFiles files;
+  files.steps = {some_record(1)};
+  files.steps.front().lower_bound_seconds = 0.4;
+  files.flight = small_record();
+  files.flight->end = FlightEnd::stopped;
+  ReportedRun report = report_of(files);
+  EXPECT_THAT(report.bound_sentences, Contains(HasSubstr("reaches 80% of that bound")));
+  EXPECT_EQ(report.state, "stopped");
+  files.steps.front().lower_bound_seconds = 0.6;
+  report = report_of(files);
+  EXPECT_THAT(report.bound_sentences, Contains(HasSubstr("less than its bound of 0.600 s")));
+  EXPECT_THAT(report.bound_sentences, Not(Contains(HasSubstr("no schedule"))));
+}
+
 TEST(ReportedRun, IsWholeWhateverTheFilesHold) {
   const ScratchFolder folder(ScratchFolder::in_memory());
   write_run(folder.path());
