@@ -1,8 +1,10 @@
 #include "cli/config_file.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <set>
+#include <sstream>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -45,12 +47,48 @@ void set_from_node(const Option& row, const YAML::Node& node, std::string_view w
   set_option(row, texts, where);
 }
 
-YAML::Node parse_yaml(std::string_view text, std::string_view file) {
+// Where a document begins and whether anything is in it.
+class DocumentLook : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { begin = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override { empty = false; }
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override { empty = false; }
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    empty = false;
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    empty = false;
+  }
+  void OnMapEnd() override {}
+
+  YAML::Mark begin = YAML::Mark::null_mark();
+  bool empty = true;
+};
+
+// YAML::Load looks at the first document alone and takes a text that begins with a comma for an empty one; asked for
+// the next, yaml-cpp stays where it is forever.
+void check_one_document(const std::string& text, std::string_view file) {
+  std::istringstream in(text);
+  YAML::Parser parser(in);
+  for (int last = -1;;) {
+    DocumentLook document;
+    if (!parser.HandleNextDocument(document)) return;
+    const int line = document.begin.line + 1;
+    if (document.begin.pos <= last) throw UserError("{}: not YAML in line {}", file, line);
+    if (last >= 0 && !document.empty) {
+      throw UserError("{}: a second YAML document begins in line {}; leave one", file, line);
+    }
+    last = document.begin.pos;
+  }
+}
+
+YAML::Node parse_yaml(const std::string& text, std::string_view file) {
   try {
-    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    std::erase_if(documents, [](const YAML::Node& document) { return document.IsNull(); });  // of a `---` at the end
-    if (documents.size() > 1) throw UserError("{}: has {} YAML documents; leave one", file, documents.size());
-    return documents.empty() ? YAML::Node() : documents.front();
+    check_one_document(text, file);
+    return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     if (error.mark.is_null()) throw UserError("{}: not YAML ({})", file, error.msg);
     throw UserError("{}: not YAML in line {} ({})", file, error.mark.line + 1, error.msg);
@@ -98,7 +136,7 @@ void parse_config(std::string_view text, std::string_view file, std::span<const 
   if (!is_utf8(text)) throw UserError("{}: not UTF-8; save it in that encoding", file);
   // yaml-cpp takes a NUL for an escape character.
   if (text.find('\0') != text.npos) throw UserError("{}: has a NUL character; it must be text", file);
-  const YAML::Node root = parse_yaml(text, file);
+  const YAML::Node root = parse_yaml(std::string(text), file);
   if (root.IsNull()) return;
   if (!root.IsMap()) throw UserError("{}: not a YAML mapping; write lines of `key: value`", file);
   try {

@@ -55,7 +55,8 @@ TEST(ConfigFile, EmptyTextLeavesTheDefaults) {
 
 TEST(ConfigFile, RefusesASecondDocument) {
   EXPECT_THAT(refusal("max_steps: 1\n---\nmax_steps: 3\n"),
-              AllOf(HasSubstr("run.yaml"), HasSubstr("2 YAML documents")));
+              AllOf(HasSubstr("run.yaml"), HasSubstr("second YAML document"), HasSubstr("line 2")));
+  EXPECT_THAT(refusal("---\n---\nmax_steps: 3\n"), HasSubstr("second YAML document"));
   EXPECT_EQ(parse("---\nmax_steps: 7\n---\n").max_steps, 7);
 }
 
@@ -76,6 +77,7 @@ TEST(ConfigFile, WrongValueNamesFileKeyAndValue) {
 TEST(ConfigFile, RefusesWhatIsNoMapping) {
   EXPECT_THAT(refusal("[1, 2]"), HasSubstr("mapping"));
   EXPECT_THAT(refusal("just words"), HasSubstr("mapping"));
+  EXPECT_THAT(refusal(",max_steps: 1"), AllOf(HasSubstr("run.yaml"), HasSubstr("not YAML in line 1")));
   EXPECT_THAT(refusal("a: [1"), AllOf(HasSubstr("run.yaml"), HasSubstr("not YAML")));
   EXPECT_THAT(refusal("? [a]\n: b\n"), HasSubstr("run.yaml"));
   EXPECT_THAT(refusal("&a *a : 1"), HasSubstr("run.yaml"));
