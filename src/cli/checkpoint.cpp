@@ -49,40 +49,48 @@ std::string json_of(const CheckpointReport& report) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }
 
-std::string text_of(const CheckpointReport& report, std::string_view sound) {
+// How rows are called that are sound, and what is said where there is none.
+struct Words {
+  std::string_view sound;
+  std::string_view none;
+};
+
+std::string text_of(const CheckpointReport& report, const Words& words) {
   std::string text =
       fmt::format("{:>10}  {:<7}{:>12}  {:<20} {:<14} {}\n", "step", "kind", "size", "made", "state", "where");
   for (const CheckpointRow& row : report.rows) {
-    std::string state = !row.faults.empty() ? "damaged" : row.full ? std::string(sound) : "weights";
+    std::string state = !row.faults.empty() ? "damaged" : row.full ? std::string(words.sound) : "weights";
     if (row.left) state += ", left";
     text += fmt::format("{:>10}  {:<7}{:>12}  {:<20} {:<14} {}\n", row.step, name_of(row.kind), format_bytes(row.bytes),
                         date_of(row.unix_seconds), state, row.where);
     for (const std::string& fault : row.faults) text += fmt::format("{:>12}{}\n", "", fault);
   }
+  if (report.rows.empty()) text = fmt::format("{}\n", words.none);
   for (const std::string& note : report.notes) text += note + '\n';
   return text;
 }
 
-ExitCode show(const CheckpointReport& report, bool json, std::string_view sound) {
-  print(json ? json_of(report) : text_of(report, sound));
+ExitCode show(const CheckpointReport& report, bool json, const Words& words) {
+  print(json ? json_of(report) : text_of(report, words));
   return ExitCode::ok;
 }
 
 ExitCode checkpoint(const CheckpointArguments& given) {
+  constexpr std::string_view none = "no checkpoints that can be looked at";
   if (given.action == "list") {
     const CheckpointReport report = list_checkpoints(given.dir);
     if (report.run_going_on)
       print_notes({fmt::format("a run is going on in {}, so its commits are not shown", given.dir)});
-    return show(report, given.json, "readable");
+    return show(report, given.json, {"readable", none});
   }
   if (given.action == "prune") {
     const CheckpointReport report = prune_checkpoints(given.dir, given.keep);
     print_notes(report.told);
-    return show(report, given.json, "removed");
+    return show(report, given.json, {"removed", "nothing to remove"});
   }
   if (given.action == "verify") {
     const CheckpointReport report = verify_checkpoints(given.dir);
-    show(report, given.json, "sound");
+    show(report, given.json, {"sound", none});
     if (report.damaged()) throw DeviceError("{}: not all of it verifies", given.dir);
     if (report.run_going_on)
       throw UserError("a run is going on in {}, so its commits were not checked; ask again when it has ended",

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "telemetry/console.h"
 
 namespace spillway {
 namespace {
@@ -14,10 +15,6 @@ std::string painted(Verdict verdict, bool color) {
   constexpr std::array<std::string_view, 3> colors{"\x1b[32m", "\x1b[33m", "\x1b[31m"};
   const std::string padded = fmt::format("{:<8}", name_of(verdict));
   return color ? fmt::format("{}{}\x1b[0m", colors[static_cast<std::size_t>(verdict)], padded) : padded;
-}
-
-std::string counted(std::int64_t number, std::string_view word) {
-  return fmt::format("{} {}{}", number, word, number == 1 ? "" : "s");
 }
 
 }  // namespace

@@ -67,6 +67,12 @@ std::optional<JsonObject> JsonObject::object(std::string_view key) const {
   return JsonObject(*value, fmt::format("{}: {}", file_, key));
 }
 
+std::string text_of(const nlohmann::json::exception& fault) {
+  const std::string_view what = fault.what();
+  const std::size_t numbering = what.find("] ");
+  return std::string(numbering == what.npos ? what : what.substr(numbering + 2));
+}
+
 bool is_trivial(const nlohmann::json& value) {
   if (value.is_number()) {
     const auto number = value.get<double>();

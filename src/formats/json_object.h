@@ -38,6 +38,9 @@ class JsonObject {
   std::string file_;
 };
 
+// What nlohmann::json found wrong, without its own numbering of faults.
+std::string text_of(const nlohmann::json::exception& fault);
+
 // Null, false, 0, 1, "", [] and {}: values that say "nothing special".
 bool is_trivial(const nlohmann::json& value);
 

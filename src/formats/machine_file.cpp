@@ -208,7 +208,7 @@ MachineRates parse_machine(std::string_view text, const std::string& file) {
     root = json::parse(text);
   } catch (const json::exception& error) {
     throw UserError("{} is no JSON ({}); write it as docs/formats.md says, or let `spillway probe --json` do it", file,
-                    error.what());
+                    text_of(error));
   }
   if (!root.is_object()) throw UserError("{} holds no JSON object; docs/formats.md has its keys", file);
   const JsonObject object(root, file);

@@ -56,8 +56,8 @@ void add_bound_sentences(ReportedRun& report) {
                                                  100 * t.median_step_seconds / *t.predicted_seconds));
   if (!t.predicted_seconds && t.steps > 0)
     report.bound_sentences.emplace_back(
-        "Nothing was predicted, since the rates of the machine were not known when the run began: `spillway probe` "
-        "measures them");
+        "The rates of the machine were assumed, not measured, when the run began, so its steps are held against no "
+        "prediction: `spillway probe` measures them");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "formats/atomic_file.h"
+#include "formats/json_object.h"
 #include "formats/safetensors.h"
 #include "store/checksum.h"
 
@@ -95,7 +96,7 @@ std::vector<std::string> verify_checksums(const std::filesystem::path& folder) {
       faults.insert(faults.end(), found.begin(), found.end());
     }
   } catch (const nlohmann::json::exception& error) {
-    throw UserError("{}: not a file of checksums ({})", path.string(), error.what());
+    throw UserError("{}: not a file of checksums ({})", path.string(), text_of(error));
   }
   return faults;
 }

@@ -50,8 +50,8 @@ std::string words_of(const OptionLimits& limits) {
 void check_limits(double number, std::string_view text, const OptionLimits& limits, std::string_view where) {
   const bool low = limits.least_open ? number > limits.least : number >= limits.least;
   const bool high = limits.most_open ? number < limits.most : number <= limits.most;
-  if (!std::isfinite(number) || !low || !high)
-    throw UserError("{} is {}; it must be {}", where, text, words_of(limits));
+  if (!std::isfinite(number)) throw UserError("{} is {}; it must be a finite number", where, text);
+  if (!low || !high) throw UserError("{} is {}; it must be {}", where, text, words_of(limits));
 }
 
 void refuse_nul(std::string_view text, std::string_view where) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "formats/atomic_file.h"
 #include "formats/file.h"
+#include "formats/json_object.h"
 #include "session/portable.h"
 
 namespace spillway {
@@ -32,7 +33,7 @@ RunBranches::RunBranches(const std::filesystem::path& output_dir) {
   } catch (const nlohmann::json::exception& fault) {
     throw UserError(
         "{}: does not say which steps the run has left ({}); restore it, or remove it to go on from the newest of all",
-        path.string(), fault.what());
+        path.string(), text_of(fault));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "formats/json_object.h"
 #include "ops/dispatch.h"
 #include "ops/matmul/matmul.h"
 #include "state/state.h"
@@ -172,7 +173,7 @@ RunState parse_run_state(std::string_view text, std::string_view file) {
       throw UserError("its optimizer counters are {} and {}", state.products.beta1, state.products.beta2);
     return state;
   } catch (const nlohmann::json::exception& error) {
-    throw UserError("{}: not the state of a run ({})", file, error.what());
+    throw UserError("{}: not the state of a run ({})", file, text_of(error));
   } catch (const UserError& error) {
     throw UserError("{}: not a usable state of a run: {}", file, error.what());
   }

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "formats/atomic_file.h"
+#include "formats/json_object.h"
 
 namespace spillway {
 namespace {
@@ -86,7 +87,7 @@ std::vector<StoreRecord> read_store_records(const std::filesystem::path& output_
   } catch (const nlohmann::json::exception& fault) {
     throw UserError(
         "{}: does not say where the commits of the run are ({}); restore it, or name another output_dir to start anew",
-        path.string(), fault.what());
+        path.string(), text_of(fault));
   }
   return records;
 }

@@ -136,7 +136,7 @@ class TrainingRun {
     return setup_.choices.accelerator ? 0 : plan(0).device_pages * setup_.planned.layout.page_bytes;
   }
   std::int64_t without_device(std::int64_t resident_bytes) const {
-    return std::max<std::int64_t>(0, resident_bytes - (executor_ ? virtual_device_bytes() : 0));
+    return std::max<std::int64_t>(0, resident_bytes - device_resident_bytes_);
   }
 
   void stop_loading_if_asked() const {
@@ -209,7 +209,7 @@ class TrainingRun {
     execution.spill_shares = spill.shares;
     execution.slots = checkpoints_.prepare_slots(spill.shares);
     if (spill.depth > 0) execution.io.depth = static_cast<int>(spill.depth);
-    require_output_space(setup_);  // beside the slots
+    require_space_beside(execution.slots);
     execution.on_commit = [this](SlotSnapshot snapshot) { checkpoints_.reached(std::move(snapshot)); };
     execution.link = setup_.choices.link;
     execution.accelerator = setup_.choices.accelerator;
@@ -226,6 +226,7 @@ class TrainingRun {
     if (const std::string device = executor_->describe_device(); !device.empty()) observer().note(device);
     observer().note("products: " +
                     (setup_.choices.accelerator ? setup_.choices.accelerator->numeric_key() : matmul_numeric_key()));
+    device_resident_bytes_ = virtual_device_bytes();
     checkpoints_.adopt(*executor_);
     executor_->settle(plan(0), plan(0).entry);
     const auto between = [this] { stop_loading_if_asked(); };
@@ -238,6 +239,17 @@ class TrainingRun {
     one.micro_batches = 1;
     evaluation_.emplace(*executor_, setup_.evaluation_program(), *setup_.evaluation, one, *data_->eval_windows(),
                         setup_.config.model);
+  }
+
+  // A run that is refused keeps no slots.
+  void require_space_beside(std::shared_ptr<SlotStore>& slots) {
+    try {
+      require_output_space(setup_);
+    } catch (const DeviceError&) {
+      slots = nullptr;
+      checkpoints_.abandon();
+      throw;
+    }
   }
 
   // Beside the metrics: what a report says of the machine.
@@ -344,6 +356,7 @@ class TrainingRun {
   std::int64_t total_steps_ = 0;
   std::optional<KeptOpTimes> op_times_;
   std::optional<Executor> executor_;
+  std::int64_t device_resident_bytes_ = 0;  // of the process's peak, since the executor was opened
   std::optional<StepRunner> runner_;
   std::optional<Evaluation> evaluation_;
   std::optional<TensorBoardFile> events_;

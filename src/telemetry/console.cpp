@@ -71,6 +71,10 @@ std::string format_seconds(double seconds) {
   return fmt::format("{} d {} h", s / 86400, s % 86400 / 3600);
 }
 
+std::string counted(std::int64_t number, std::string_view word) {
+  return fmt::format("{} {}{}", number, word, number == 1 ? "" : "s");
+}
+
 std::string line_of(const StepRecord& r) {
   std::string line = fmt::format(
       "step {}/{}  loss {:.4f}  grad norm {:.3f}{}  lr {:.2e}  {:.0f} tokens/s  memory {}  disk read {} write {}",
@@ -151,8 +155,9 @@ void Console::started(const RunSummary& run) {
   print(out_, fmt::format("{}: {:.1f} M parameters, {}, {} of state, {} of it on disk{}\n", run.model,
                           static_cast<double>(run.parameters) / 1e6, run.dtype, format_bytes(run.state_bytes),
                           format_bytes(run.spilled_bytes), run.spill_dir.empty() ? "" : " in " + run.spill_dir));
-  print(out_, fmt::format("{} steps of {} tokens, {} threads, at most {} of memory\n", run.total_steps,
-                          run.tokens_per_step, run.threads, format_bytes(run.budget_bytes)));
+  print(out_, fmt::format("{} of {}, {}, at most {} of memory\n", counted(run.total_steps, "step"),
+                          counted(run.tokens_per_step, "token"), counted(run.threads, "thread"),
+                          format_bytes(run.budget_bytes)));
 }
 
 void Console::step(const StepRecord& record) {
@@ -186,7 +191,7 @@ void Console::live(const LiveStatus& status) {
 void Console::finished(const RunEnd& end) {
   if (style_.quiet) return;
   const std::string result = end.output_dir.empty() ? "stopped" : "wrote " + end.output_dir;
-  print(out_, fmt::format("{} steps in {}, peak memory {}; {}\n", end.steps, format_seconds(end.seconds),
+  print(out_, fmt::format("{} in {}, peak memory {}; {}\n", counted(end.steps, "step"), format_seconds(end.seconds),
                           format_bytes(end.peak_rss_bytes), result));
 }
 

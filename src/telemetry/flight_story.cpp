@@ -89,7 +89,7 @@ std::vector<std::string> story_of(const FlightRecord& record) {
     story.push_back(fmt::format("last commit: step {}, {} before that", record.committed_step,
                                 ago(record.committed_ns, std::max(last_ns, record.committed_ns))));
   } else {
-    story.emplace_back("nothing was committed");
+    story.emplace_back("this run committed nothing");
   }
   return story;
 }

@@ -93,7 +93,11 @@ RunWatch::~RunWatch() {
 void RunWatch::describe(Catalog catalog) {
   if (!flight_) return;
   catalog_ = std::move(catalog);
-  flight_->describe(catalog_);
+  try {
+    flight_->describe(catalog_);
+  } catch (const DeviceError& error) {  // no room for it, for one
+    locked_.note(fmt::format("{}; a report of this run will show no timeline", error.what()));
+  }
   if (!catalog_.plans.empty()) predicted_seconds_ = catalog_.plans.front().predicted_seconds;
   totals_ = std::make_unique<StepTotalsSink>(catalog_);
   tracker_ = std::make_unique<LiveTracker>(catalog_);

@@ -44,7 +44,7 @@ class RunWatch {
   EventRecorder* recorder() { return flight_ ? &flight_->recorder() : nullptr; }
 
   // Once, before the first event with a plan: what events stand for. From then on the observer hears of the run's
-  // state.
+  // state. Where the flight record cannot hold it, a note says so.
   void describe(Catalog catalog);
 
   const Catalog& catalog() const { return catalog_; }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "formats/json_object.h"
 
 namespace spillway {
 namespace {
@@ -31,7 +32,7 @@ json read_fields(const std::filesystem::path& file) {
     if (!fields.is_object()) throw UserError("{} must hold an object, not {}", file.string(), fields.type_name());
     return fields;
   } catch (const json::parse_error& e) {
-    throw UserError("{} is not valid JSON ({}); download or write it again", file.string(), e.what());
+    throw UserError("{} is not valid JSON ({}); download or write it again", file.string(), text_of(e));
   }
 }
 

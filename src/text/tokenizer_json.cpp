@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "formats/json_object.h"
 #include "text/tokenizer_fields.h"
 
 namespace spillway {
@@ -100,7 +101,7 @@ class TokenizerEvents : public nlohmann::json_sax<json> {
   bool end_object() override { return end(); }
   bool end_array() override { return end(); }
   bool parse_error(std::size_t position, const std::string& /*token*/, const nlohmann::detail::exception& e) override {
-    throw UserError("{} is not valid JSON at byte {} ({}); download or write it again", name_, position, e.what());
+    throw UserError("{} is not valid JSON at byte {} ({}); download or write it again", name_, position, text_of(e));
   }
 
   void finish();

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "device/memory_info.h"
 #include "formats/machine_file.h"
 #include "golden/model_folder.h"
 #include "measured_steps.h"
@@ -238,6 +239,14 @@ TEST_F(ObservedOnADevice, TheSumsOfEachStepAgree) {
   for (const auto& sample : trace.counters["device memory, bytes"])
     EXPECT_EQ(sum_of(sample), static_cast<double>(catalog.device_bytes));
   EXPECT_FALSE(trace.counters["device memory, bytes"].empty());
+}
+
+// Which is another memory's, though the process has it.
+TEST_F(ObservedOnADevice, ThePeakIsWithoutTheDevice) {
+  RecordingObserver observer;
+  run_train(options_, observer);
+  EXPECT_GT(observer.summary.device_bytes, 0);
+  EXPECT_LE(observer.end.peak_rss_bytes + observer.summary.device_bytes, peak_rss_bytes());
 }
 
 // Where clips are deferred or made again a step is more than one run of a plan.

@@ -277,6 +277,7 @@ TEST_F(CheckpointUse, WhileARunGoesOnItIsSaidThatNothingWasChecked) {
     command("list");
     EXPECT_EQ(code, 0) << err;
     EXPECT_THAT(err, HasSubstr("a run is going on"));
+    EXPECT_EQ(out, "no checkpoints that can be looked at\n");
     EXPECT_THAT(refusal_of([&] { export_checkpoint(folder, -1, scratch_ / "to", false); }),
                 HasSubstr("a run is going on"));
   });

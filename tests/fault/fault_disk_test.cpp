@@ -2,17 +2,16 @@
 // left half written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <map>
 #include <random>
 #include <set>
 
 #include "base/error.h"
 #include "executor/executor.h"
+#include "file_size_limit.h"
 #include "golden/model_folder.h"
 #include "one_choice.h"
 #include "recording_observer.h"
@@ -99,26 +98,6 @@ TEST_F(FaultDisk, ASpillDirectoryThatIsAFileIsAUserError) {
   options_.spill_dir = {scratch_.file("file", "").string()};
   expect_error(options_, ExitCode::user, {"file"});
 }
-
-// Files of this process end at a size while one of these lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  sighandler_t handler_;
-  rlimit before_{};
-};
 
 TEST_F(FaultDisk, ASpillFileThatMayNotGrowIsADeviceErrorBeforeTheFirstStep) {
   std::filesystem::create_directory(scratch_ / "spill");

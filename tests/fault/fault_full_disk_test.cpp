@@ -158,6 +158,29 @@ TEST_P(FaultFullDisk, BeforeARunAndBeforeItGoesOn) {
   run_to_the_end();
 }
 
+// Else a disk that is too small for the run would stay full because of it. With most room that is refused there is
+// enough for the slots.
+TEST_P(FaultFullDisk, ARefusedRunKeepsNothingReserved) {
+  options_.export_steps = 0;
+  int refused = 0;
+  RecordingObserver observer;
+  for (std::int64_t room = 8192 * kib; observer.steps.empty(); room += 512 * kib) {
+    disk_.free_again();
+    disk_.fill_but(room);
+    try {
+      run_train(options_, observer);
+    } catch (const DeviceError& error) {
+      ASSERT_TRUE(observer.steps.empty()) << "refused too late: " << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("free some space"));
+      ++refused;
+      for (const auto& entry : fs::directory_iterator(options_.output_dir))
+        EXPECT_THAT(entry.path().string(), testing::Not(HasSubstr(".slots"))) << room;
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(losses_of(observer), whole_);
+}
+
 INSTANTIATE_TEST_SUITE_P(Budgets, FaultFullDisk, testing::Bool(),
                          [](const testing::TestParamInfo<bool>& test) { return test.param ? "OnDisk" : "InMemory"; });
 

@@ -77,7 +77,7 @@ void expect_machine_refused(const std::string& text, const std::string& words) {
 }
 
 TEST(MachineFile, SaysWhatIsWrong) {
-  expect_machine_refused("{", "JSON");
+  expect_machine_refused("{", "no JSON (parse error at line 1, column 2");
   expect_machine_refused("[]", "no JSON object");
   expect_machine_refused(R"({"bf16_flops": 1})", "bf16_flops is 1");
   expect_machine_refused(R"({"compute_slowdown": 0.5})", "at least 1");

@@ -10,6 +10,7 @@
 namespace spillway {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -21,7 +22,7 @@ std::string output_of(ConsoleStyle style, std::int64_t steps, std::int64_t loggi
   {
     Console console(stream, stream, style, logging_steps);
     console.note("dtype auto is f32 here");
-    console.started({.model = "m", .dtype = "f32", .total_steps = steps});
+    console.started({.model = "m", .dtype = "f32", .total_steps = steps, .tokens_per_step = 64, .threads = 1});
     for (std::int64_t step = 1; step <= steps; ++step)
       console.step({.step = step, .total_steps = steps, .loss = 2.5F, .seconds_left = 61.0});
     console.finished({.output_dir = "out", .steps = steps});
@@ -47,6 +48,12 @@ TEST(Console, PlainOutputIsLinesWithoutControlSequences) {
   EXPECT_THAT(text, HasSubstr("1 min 01 s left"));
   EXPECT_THAT(text, HasSubstr("dtype auto is f32 here"));
   EXPECT_THAT(text, HasSubstr("wrote out"));
+}
+
+TEST(Console, OneIsNotSeveral) {
+  EXPECT_THAT(output_of({}, 10, 1),
+              AllOf(HasSubstr("10 steps of 64 tokens, 1 thread, at most"), HasSubstr("10 steps in ")));
+  EXPECT_THAT(output_of({}, 1, 1), AllOf(HasSubstr("1 step of 64 tokens"), HasSubstr("1 step in ")));
 }
 
 TEST(Console, ALineSaysHowLongAStepWaitedAndWhatForMostly) {

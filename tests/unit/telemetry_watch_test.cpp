@@ -5,6 +5,7 @@
 #include <condition_variable>
 
 #include "base/error.h"
+#include "file_size_limit.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "telemetry/run_watch.h"
@@ -12,6 +13,8 @@
 namespace spillway {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Catalog one_op() {
@@ -120,6 +123,24 @@ TEST(RunWatch, WhatTheObserverThrowsEndsTheRun) {
     }
   }
   EXPECT_TRUE(thrown);
+}
+
+// No more may be written to the file than it has: as with a file system that became full, or `ulimit -f`.
+TEST(RunWatch, WithoutRoomForItsOpsTheRunGoesOn) {
+  Waiting observer;
+  const ScratchFolder folder;
+  RunWatch watch(observer);
+  watch.open({.capacities = ring_capacities_for(10, 2), .output_dir = folder.path()});
+  const FileSizeLimit limit(std::filesystem::file_size(folder.path() / flight_file_name));
+  watch.describe(one_op());
+  watch.begin(RunPhase::train);
+  watch.step_begins(1, 2);
+  StepRecord record;
+  record.step = 1;
+  record.total_steps = 2;
+  watch.step_ended(record, 0, 0);
+  EXPECT_TRUE(record.totals.has_value());
+  EXPECT_THAT(observer.notes, ElementsAre(AllOf(HasSubstr(flight_file_name), HasSubstr("no timeline"))));
 }
 
 TEST(RunWatch, WithoutRecordingThereIsNoFileAndNoThread) {
