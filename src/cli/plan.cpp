@@ -183,10 +183,10 @@ std::string text_of(const PlanReport& r, double disk_tbw) {
   if (r.device_memory_bytes > 0) text += device_text(r);
   if (r.fits) text += fmt::format("{:<24}{:>12}\n", "clipping", r.clip.empty() ? "none" : r.clip);
   if (r.fits)
-    text += fmt::format("{:<24}{:>12} read, {} written\n", "disk, each step", format_bytes(r.disk_read_bytes_per_step),
+    text += fmt::format("{:<27}{:>9} read, {} written\n", "disk, each step", format_bytes(r.disk_read_bytes_per_step),
                         format_bytes(r.disk_write_bytes_per_step));
   for (const LinkRow& row : r.links)
-    text += fmt::format("{:<24}{:>12} read, {} written\n", "  " + row.what, format_bytes(row.read_bytes),
+    text += fmt::format("{:<27}{:>9} read, {} written\n", "  " + row.what, format_bytes(row.read_bytes),
                         format_bytes(row.write_bytes));
   if (!r.memory.empty()) text += fmt::format("\n{:<24}{:>12}{:>12}\n", "memory at its peak", "", "page ends");
   for (const MemoryRow& row : r.memory) {
