@@ -72,6 +72,7 @@ struct WorkLimits {
   // Tried first, and kept state of its kind before other policies, since little work may be left: what was chosen for
   // steps that go another way or have other options, or what takes the least of a device's memory.
   std::optional<WorkChoice> before = {};
+  bool stays_near = false;                    // only one thing at a time is tried otherwise than in `before`
   std::int64_t most_ops = most_ops_for_work;  // to be planned
 };
 

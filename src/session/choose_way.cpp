@@ -8,56 +8,58 @@
 
 namespace spillway {
 
-// After backward is planned already. Nothing is gained by updating earlier where nothing moves. What does not fit, or
-// has nothing to do, is left out.
+// One way is planned already. Nothing is gained by updating earlier where nothing moves. What does not fit, or has
+// nothing to do, is left out.
 void StepChooser::choose_way() {
   if (setup_.options.max_grad_norm == 0 || setup_.options.clip_mode == "after" || !setup_.planned.fits()) return;
-  const std::vector<UpdateWay> after{UpdateWay::after};
   if (setup_.options.clip_mode != "auto") {
-    const std::vector<UpdateWay> asked{setup_.options.clip_mode == "deferred" ? UpdateWay::deferred
-                                                                              : UpdateWay::speculative};
-    if (const std::optional<WorkChosen> chosen = plan_best_of(asked)) {
+    const UpdateWay asked = setup_.options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative;
+    if (asked == searched_way_) return;
+    if (const std::optional<WorkChosen> chosen = plan_best_of({asked})) {
       take_work(*chosen);
     } else {
-      planner_.plan(setup_.work.choice, after);
+      planner_.plan(setup_.work.choice, {asked});
     }
     return;
   }
+  std::vector<std::vector<UpdateWay>> candidates{{UpdateWay::after}};
   const Plan& plan = setup_.planned.plans.front();
-  if (plan.traffic.read_bytes + plan.traffic.write_bytes + plan.up_bytes + plan.down_bytes == 0) return;
-  std::vector<std::vector<UpdateWay>> candidates{{UpdateWay::deferred}};
-  if (!setup_.planned.has_device()) candidates.push_back({UpdateWay::speculative, UpdateWay::deferred});
-  const std::vector<UpdateWay>* best = &after;
-  const std::vector<UpdateWay>* planned_now = &after;
-  std::optional<WorkChosen> work_of_best;
-  const bool after_may = setup_.work.score.writes_at_most(setup_.options.max_disk_writes_per_day);
-  double seconds = after_may ? setup_.work.score.seconds : std::numeric_limits<double>::infinity();
-  for (const std::vector<UpdateWay>& ways : candidates) {
-    std::optional<WorkChosen> chosen = plan_best_of(ways);
-    planned_now = &ways;
-    if (!chosen) continue;
-    planner_.lay_others();
-    if (!may_write_as(ways)) continue;
-    const ClipCosts costs = simulated_clip_costs();
-    if (ways.size() > 1 && break_even_share(costs) == 0) continue;  // it would never speculate
-    const double unclipped = std::min(costs.speculative, costs.deferred);
-    if (unclipped >= seconds * (1 - least_gain)) continue;
-    best = &ways;
-    work_of_best = std::move(chosen);
-    seconds = unclipped;
+  if (plan.traffic.read_bytes + plan.traffic.write_bytes + plan.up_bytes + plan.down_bytes > 0) {
+    candidates.push_back({UpdateWay::deferred});
+    if (!setup_.planned.has_device()) candidates.push_back({UpdateWay::speculative, UpdateWay::deferred});
   }
-  if (work_of_best) take_work(*work_of_best);
-  if (planned_now != best) planner_.plan(setup_.work.choice, *best);
+  WayChosen best{setup_.work, {searched_way_}, std::numeric_limits<double>::infinity()};
+  for (const std::vector<UpdateWay>& ways : candidates) {
+    std::optional<WayChosen> tried = try_ways(ways);
+    if (tried && tried->seconds < best.seconds * (1 - least_gain)) best = std::move(*tried);
+  }
+  take_work(best.work);
+  if (planner_.ways() != best.ways) planner_.plan(best.work.choice, best.ways);
 }
 
-// What gives way and what is kept was chosen for a step that updates after backward, and is chosen anew for one that
-// goes these ways: it waits elsewhere. Its order and what it recomputes stay. Leaves the choice planned; nothing where
-// no step can go so.
+// Leaves them planned. Endless where a step after backward writes more than it may, since something has to be taken.
+std::optional<StepChooser::WayChosen> StepChooser::try_ways(const std::vector<UpdateWay>& ways) {
+  const bool is_searched = ways == std::vector{searched_way_};
+  if (is_searched && planner_.ways() != ways) planner_.plan(setup_.work.choice, ways);
+  const std::optional<WorkChosen> chosen = is_searched ? std::optional(setup_.work) : plan_best_of(ways);
+  if (!chosen) return std::nullopt;
+  if (ways.front() == UpdateWay::after) {
+    const bool may = chosen->score.writes_at_most(setup_.options.max_disk_writes_per_day);
+    return WayChosen{*chosen, ways, may ? chosen->score.seconds : std::numeric_limits<double>::max()};
+  }
+  planner_.lay_others();
+  if (!may_write_as(ways)) return std::nullopt;
+  const ClipCosts costs = simulated_clip_costs();
+  if (ways.size() > 1 && break_even_share(costs) == 0) return std::nullopt;  // it would never speculate
+  return WayChosen{*chosen, ways, std::min(costs.speculative, costs.deferred)};
+}
+
+// The work was chosen for a step that goes another way, and is chosen anew near that for one that goes these: it waits
+// elsewhere. Leaves the choice planned; nothing where no step can go so.
 std::optional<WorkChosen> StepChooser::plan_best_of(const std::vector<UpdateWay>& ways) {
   WorkLimits limits = work_limits();
-  limits.order = setup_.work.choice.order;
-  limits.recompute = setup_.work.choice.recompute;
   limits.before = setup_.work.choice;
+  limits.stays_near = true;
   limits.most_ops = std::max<std::int64_t>(0, most_ops_ - (planner_.planned_ops() - ops_before_));
   WorkChosen chosen = choose_work(limits, [&](const WorkChoice& choice) { return planner_.score_of(choice, ways); });
   if (!chosen.score.fits) return std::nullopt;
@@ -80,8 +82,8 @@ std::string StepChooser::note_on_work() const {
   }
   std::string note = note_on(setup_.work.choice, setup_.work.score, setup_.work.tried, work_limits());
   const bool compares = setup_.work.score.writes_at_most(setup_.options.max_disk_writes_per_day);
-  const bool other_way = setup_.options.max_grad_norm > 0 && way != UpdateWay::after;
-  if (compares && other_way && !note.empty()) note += ", updated after backward";
+  const bool other_way = setup_.options.max_grad_norm > 0 && way != searched_way_;
+  if (compares && other_way && !note.empty()) note += fmt::format(", {}", name_of(searched_way_));
   return note;
 }
 

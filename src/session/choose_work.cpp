@@ -10,6 +10,8 @@ namespace spillway {
 namespace {
 
 constexpr double seconds_per_day = 86400;
+// Of what another choice writes: worth to be taken where it is as fast.
+constexpr double worthwhile_saving = 0.1;
 // Below this share of a step, what disk and link cost is not worth another order or a recomputation.
 constexpr double negligible_cost = 0.01;
 // Of what computing loses beside a busy disk, which goes with the bytes moved: other choices move up to a fifth less.
@@ -27,6 +29,7 @@ class Search {
       : limits_(limits), score_(score), most_ops_(limits.most_ops) {}
 
   WorkChosen run() {
+    if (limits_.before && limits_.stays_near) return run_near(*limits_.before);
     if (limits_.before) {
       const std::optional<WorkScore> before = try_one(*limits_.before);
       if (before->fits && is_good_enough(*before)) return std::move(chosen_);
@@ -34,10 +37,13 @@ class Search {
     }
     const WorkChoice first = first_choice(limits_);
     try_one(first);
-    if (is_good_enough(chosen_.score)) return std::move(chosen_);
-    if (!limits_.policy) try_policies(first);  // before others, since the work of choosing may be used up
     std::vector<WorkOrder> orders{first.order};
     if (!limits_.order && limits_.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
+    if (is_good_enough(chosen_.score)) {
+      if (chosen_.score.fits && !chosen_.score.moves_nothing()) try_in(orders.back(), first);
+      return std::move(chosen_);
+    }
+    if (!limits_.policy) try_policies(first);  // before others, since the work of choosing may be used up
     for (const WorkOrder order : orders) {
       WorkChoice choice = first;
       choice.order = order;
@@ -56,11 +62,28 @@ class Search {
     improve(best, Keep::held, 0.4);
     improve(plain, Keep::awaited, 0.5);
     improve(plain, Keep::held, 1);
+    if (!is_allowed(chosen_.score)) write_less(orders);
     if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
     return std::move(chosen_);
   }
 
  private:
+  WorkChosen run_near(const WorkChoice& before) {
+    try_one(before);
+    if (chosen_.score.fits && is_good_enough(chosen_.score)) return std::move(chosen_);
+    WorkChoice plain = first_choice(limits_);
+    plain.order = before.order;
+    if (!limits_.settling) plain.settling = 0.5;
+    if (!limits_.recompute) try_kinds(plain);
+    if (!chosen_.score.fits) return std::move(chosen_);
+    const WorkChoice best = chosen_.choice;
+    improve(best, Keep::awaited, 0.5);
+    improve(best, Keep::held, 1);
+    if (!limits_.policy) try_policies(chosen_.choice);
+    if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
+    return std::move(chosen_);
+  }
+
   bool is_good_enough(const WorkScore& score) const {
     if (!score.fits) return true;
     if (score.moves_nothing()) return true;
@@ -76,7 +99,26 @@ class Search {
     const bool allowed = is_allowed(a);
     if (allowed != is_allowed(b)) return allowed;
     if (!allowed) return a.writes_per_step() < b.writes_per_step();
+    const bool saves_the_disk =
+        static_cast<double>(a.write_bytes()) < (1 - worthwhile_saving) * static_cast<double>(b.write_bytes());
+    if (saves_the_disk && a.mean_seconds() <= b.mean_seconds()) return true;
     return a.mean_seconds() < b.mean_seconds() * (1 - least_gain);
+  }
+
+  void try_in(WorkOrder order, WorkChoice choice) {
+    choice.order = order;
+    try_one(choice);
+  }
+
+  // Where nothing writes as little as it may, from what writes least of the rest: what is made again is not written,
+  // and state that is long in use is not either where it is kept.
+  void write_less(const std::vector<WorkOrder>& orders) {
+    WorkChoice choice = first_choice(limits_);
+    if (!limits_.recompute) choice.recompute = {RecomputeKind::block, layers()};
+    for (const WorkOrder order : orders) {
+      choice.order = order;
+      improve(choice, Keep::held, 0.5);
+    }
   }
 
   // In the order of what they cost for the bytes they save. The time of a step is convex in the bytes moved, so once a
@@ -91,11 +133,12 @@ class Search {
       choice.recompute = {kind, layers()};
       const std::optional<WorkScore> score = try_one(choice);
       if (!score) return;
-      if (!is_better(*score, last)) {
+      const bool is_worth_it = is_better(*score, last);
+      if (!is_worth_it && last.fits) {
         beyond = kind;
         break;
       }
-      best = kind;
+      if (is_worth_it) best = kind;
       last = *score;
     }
     for (const RecomputeKind kind : {best, beyond}) {

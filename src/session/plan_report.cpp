@@ -41,8 +41,8 @@ std::vector<PlacementRow> placement_of(const TrainingSetup& setup) {
     rows[2].bytes = std::max(rows[2].bytes, alive);
     for (const Use& use : uses) alive -= use.ends ? layout.bundles[index_of(use.bundle)].bytes : 0;
   }
-  rows[2].disk_bytes = plan.local_slots * layout.page_bytes;
-  rows[2].memory_bytes = std::max<std::int64_t>(0, rows[2].bytes - rows[2].disk_bytes);
+  rows[2].disk_bytes = std::min(plan.local_slots * layout.page_bytes, rows[2].bytes);  // slots have pages' ends too
+  rows[2].memory_bytes = rows[2].bytes - rows[2].disk_bytes;
   return rows;
 }
 
@@ -148,7 +148,7 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.memory = memory_of(setup);
     if (machine) report.prediction = predict_step(setup, *machine);
   } else {
-    report.advice = refusal(planned, training_advice);
+    report.advice = refusal(planned, setup.advice());
   }
   return report;
 }

@@ -155,26 +155,14 @@ void check_follows(const Plan& before, const Plan& after, const Layout& layout) 
                  broken);
 }
 
-// Pages of the host's memory, of one layout.
-struct Needs {
-  std::int64_t smallest_pages = 0;
-  std::int64_t in_memory_pages = 0;
-
-  bool are_met(const PlannedPrograms& planned) const {
-    return planned.machine.pages() >= smallest_pages && !planned.device_is_too_small();
-  }
-  // What a budget that holds a step lacks of holding all of it.
-  std::int64_t lacking_bytes(const PlannedPrograms& planned) const {
-    return std::max<std::int64_t>(in_memory_pages - planned.machine.pages(), 0) * planned.layout.page_bytes;
-  }
-  double in_memory(const PlannedPrograms& planned) const {
-    return static_cast<double>(in_memory_pages * planned.layout.page_bytes);
-  }
-};
+// What a budget that holds a step lacks of holding all of it.
+std::int64_t lacking_bytes(const PlannedPrograms& planned) {
+  return std::max<std::int64_t>(planned.in_memory_pages - planned.machine.pages(), 0) * planned.layout.page_bytes;
+}
 
 // Where the Programs' values lie in pages of this size (0: that of page_bytes_for), and what these and all else take.
-Needs lay_out_in(PlannedPrograms& planned, std::int64_t page_bytes, const State& state, const RunChoices& choices,
-                 const KernelCache& kernels, std::int64_t vocab_size, const PlanLinks& links) {
+void lay_out_in(PlannedPrograms& planned, std::int64_t page_bytes, const State& state, const RunChoices& choices,
+                const KernelCache& kernels, std::int64_t vocab_size, const PlanLinks& links) {
   planned.layout = lay_out(planned.programs, state, page_bytes);
   Machine& machine = planned.machine;
   machine.budget_bytes = choices.budget_bytes;
@@ -195,22 +183,22 @@ Needs lay_out_in(PlannedPrograms& planned, std::int64_t page_bytes, const State&
   machine.page_bytes = planned.layout.page_bytes;
   machine.device_bytes = choices.device_bytes;
   const bool tiers = planned.has_device();
-  Needs needs{tiers ? smallest_host_pages(planned.layout) : smallest_pages(planned.layout), 0};
+  planned.least_pages = tiers ? smallest_host_pages(planned.layout) : smallest_pages(planned.layout);
+  planned.in_memory_pages = 0;
   for (std::size_t p = 0; p < planned.programs.size(); ++p) {
     const auto number = static_cast<std::int32_t>(p);
-    needs.in_memory_pages = std::max(needs.in_memory_pages, in_memory_pages(planned.layout, number));
+    planned.in_memory_pages = std::max(planned.in_memory_pages, in_memory_pages(planned.layout, number));
     if (!tiers || !choices.splits_updates) continue;
-    needs.smallest_pages =
-        std::max(needs.smallest_pages, smallest_host_pages(planned.layout, number, below_of(planned, p, 0)));
+    planned.least_pages =
+        std::max(planned.least_pages, smallest_host_pages(planned.layout, number, below_of(planned, p, 0)));
   }
-  planned.min_memory_bytes = round_up(machine.fixed_bytes + needs.smallest_pages * machine.page_bytes, mib);
+  planned.min_memory_bytes = round_up(machine.fixed_bytes + planned.least_pages * machine.page_bytes, mib);
   if (tiers) {  // below a device, at most all state and all that is alive, and room to visit it
     planned.min_device_bytes = smallest_pages(planned.layout) * machine.page_bytes;
-    planned.device_pages = std::min(machine.device_pages(), needs.in_memory_pages);
-    needs.in_memory_pages += visit_pages(planned.layout);
+    planned.device_pages = std::min(machine.device_pages(), planned.in_memory_pages);
+    planned.in_memory_pages += visit_pages(planned.layout);
   }
-  planned.in_memory_bytes = round_up(machine.fixed_bytes + needs.in_memory_pages * machine.page_bytes, mib);
-  return needs;
+  planned.in_memory_bytes = round_up(machine.fixed_bytes + planned.in_memory_pages * machine.page_bytes, mib);
 }
 
 // A device has pages of its own size, or stands for one that has.
@@ -295,33 +283,37 @@ static void add_plans(PlannedPrograms& planned, std::int64_t pages, const RunCho
   }
 }
 
-PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
-                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
-                              const PlanLinks& links) {
+PlannedPrograms lay_out_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
+                                 KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
+                                 const PlanLinks& links) {
   PlannedPrograms planned;
   planned.programs = std::move(programs);
   planned.committing.assign(planned.programs.size(), -1);
   for (const Program* program : planned.programs) kernels.make_all(*program);
-  Needs needs = lay_out_in(planned, page_bytes, state, choices, kernels, vocab_size, links);
-  if (page_bytes == 0 && may_be_huge(planned, choices)) {
-    PlannedPrograms huge;
-    huge.programs = planned.programs;
-    huge.committing = planned.committing;
-    const Needs of_huge = lay_out_in(huge, huge_page_bytes, state, choices, kernels, vocab_size, links);
-    if (of_huge.in_memory(huge) <= most_waste_of_huge_pages * needs.in_memory(planned)) {
-      huge.min_memory_bytes = planned.min_memory_bytes = std::min(planned.min_memory_bytes, huge.min_memory_bytes);
-      huge.in_memory_bytes = planned.in_memory_bytes = std::min(planned.in_memory_bytes, huge.in_memory_bytes);
-      const bool moves_much_more =
-          of_huge.lacking_bytes(huge) > most_lacking_of_huge_pages * needs.lacking_bytes(planned);
-      if (of_huge.are_met(huge) && !moves_much_more) {
-        planned = std::move(huge);
-        needs = of_huge;
-      }
-    }
-  }
-  if (!needs.are_met(planned)) return planned;
-  std::int64_t pages = std::min(planned.machine.pages(), needs.in_memory_pages);
-  if (choices.most_pages > 0) pages = std::min(pages, std::max(choices.most_pages, needs.smallest_pages));
+  lay_out_in(planned, page_bytes, state, choices, kernels, vocab_size, links);
+  if (page_bytes != 0 || !may_be_huge(planned, choices)) return planned;
+  PlannedPrograms huge;
+  huge.programs = planned.programs;
+  huge.committing = planned.committing;
+  lay_out_in(huge, huge_page_bytes, state, choices, kernels, vocab_size, links);
+  const auto bytes_in_memory = [](const PlannedPrograms& of) {
+    return static_cast<double>(of.in_memory_pages * of.layout.page_bytes);
+  };
+  if (bytes_in_memory(huge) > most_waste_of_huge_pages * bytes_in_memory(planned)) return planned;
+  huge.min_memory_bytes = planned.min_memory_bytes = std::min(planned.min_memory_bytes, huge.min_memory_bytes);
+  huge.in_memory_bytes = planned.in_memory_bytes = std::min(planned.in_memory_bytes, huge.in_memory_bytes);
+  const bool moves_much_more = lacking_bytes(huge) > most_lacking_of_huge_pages * lacking_bytes(planned);
+  return huge.may_fit() && !moves_much_more ? huge : planned;
+}
+
+PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
+                              KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
+                              const PlanLinks& links) {
+  PlannedPrograms planned =
+      lay_out_programs(std::move(programs), state, choices, kernels, vocab_size, page_bytes, links);
+  if (!planned.may_fit()) return planned;
+  std::int64_t pages = std::min(planned.machine.pages(), planned.in_memory_pages);
+  if (choices.most_pages > 0) pages = std::min(pages, std::max(choices.most_pages, planned.least_pages));
   add_plans(planned, pages, choices, links);
   return planned;
 }

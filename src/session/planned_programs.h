@@ -28,6 +28,8 @@ struct PlannedPrograms {
   std::int64_t in_memory_bytes = 0;
   std::int64_t min_device_bytes = 0;  // of a device, if there is one
   std::int64_t device_pages = 0;      // of the plans
+  std::int64_t least_pages = 0;       // of the host's memory, with which a step goes at all
+  std::int64_t in_memory_pages = 0;   // that hold all of it
   std::vector<Plan> plans;            // empty when the budget is too small, or the device
   // The first of them without its pages (PlanRequest::unplaced), for these to be laid; empty where they are not to be.
   Plan first_unplaced;
@@ -35,6 +37,7 @@ struct PlannedPrograms {
   std::vector<std::int32_t> committing;
 
   bool fits() const { return !plans.empty(); }
+  bool may_fit() const { return machine.pages() >= least_pages && !device_is_too_small(); }  // once it is planned
   // The index of the plan to run a Program by. A Program may commit though that is not asked for, where all runs do.
   std::int32_t plan_of(std::int32_t program, bool commits) const;
   bool commits(std::int32_t plan) const;
@@ -62,6 +65,11 @@ struct PlanLinks {
 PlannedPrograms plan_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
                               KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
                               const PlanLinks& links = {});
+
+// The same without plans: for the budgets.
+PlannedPrograms lay_out_programs(std::vector<const Program*> programs, const State& state, const RunChoices& choices,
+                                 KernelCache& kernels, std::int64_t vocab_size, std::int64_t page_bytes,
+                                 const PlanLinks& links = {});
 
 // The same Programs in the same pages, for choices that differ in what gives way, what is kept and where updates run.
 void plan_again(PlannedPrograms& planned, const RunChoices& choices, const PlanLinks& links);
@@ -95,7 +103,6 @@ DiskWrites disk_writes(const Plan& plan, const Layout& layout);
 
 // Why it does not fit, and what to do: the smallest budget, then `advice` (", or make … smaller").
 std::string refusal(const PlannedPrograms& planned, std::string_view advice);
-inline constexpr std::string_view training_advice = ", or make per_device_train_batch_size or max_seq_len smaller";
 
 void require_fit(const PlannedPrograms& planned, std::string_view advice);  // throws DoesNotFit with the refusal
 

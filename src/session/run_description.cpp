@@ -103,8 +103,10 @@ RunSummary summary_of(const TrainingSetup& setup, std::int64_t total_steps) {
   for (const StayId stay : step.entry.stays) in_memory[index_of(step.stays[index_of(stay)].bundle)] = true;
   for (std::size_t b = 0; b < in_memory.size(); ++b)
     summary.spilled_bytes -= in_memory[b] ? layout.bundles[b].bytes : 0;
-  if (summary.spilled_bytes > 0 || step.traffic.write_bytes > 0)
-    summary.spill_dir = setup.choices.spill_dirs.front().string();
+  if (summary.spilled_bytes > 0 || step.traffic.write_bytes > 0) {
+    for (const std::filesystem::path& dir : setup.choices.spill_dirs)
+      summary.spill_dirs += (summary.spill_dirs.empty() ? "" : ", ") + dir.string();
+  }
   return summary;
 }
 

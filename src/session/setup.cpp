@@ -4,6 +4,8 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "device/memory_info.h"
+#include "formats/machine_file.h"
 #include "session/known_machine.h"
 #include "session/step_chooser.h"
 #include "session/step_planner.h"
@@ -105,6 +107,7 @@ TrainingSetup::TrainingSetup(const TrainOptions& given, const WorkChoice* near)
   }
   if (given.telemetry) choices.ring_steps = given.trace.empty() ? 2 : given.trace_steps + 1;
   choose_steps(near);
+  note_missing_memory();
   if (guessed_the_disk())
     notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
   if (std::string note = note_on_updates(*this); !note.empty()) notes.push_back(std::move(note));
@@ -118,6 +121,22 @@ void TrainingSetup::choose_steps(const WorkChoice* near) {
   planner.finish();
   if (planned.fits() && steps.go_both_ways()) clip_costs = chooser.simulated_clip_costs();
   if (std::string note = chooser.note_on_work(); !note.empty()) notes.push_back(std::move(note));
+}
+
+// What a step is made of is listed op by op: of many micro-batches that is more than what they compute with.
+std::string_view TrainingSetup::advice() const {
+  const bool lists_are_large = planned.machine.fixed_bytes > planned.min_memory_bytes / 2;
+  return shape.micro_batches > 1 && lists_are_large ? ", or make gradient_accumulation_steps smaller"
+                                                    : ", or make per_device_train_batch_size or max_seq_len smaller";
+}
+
+// Taking memory that is not there is no failure on Linux: others, or the run, are ended later.
+void TrainingSetup::note_missing_memory() {
+  const std::int64_t there =
+      options.machine.empty() ? available_memory_bytes() : read_machine(options.machine).memory_bytes;
+  if (!planned.fits() || there == 0 || planned.peak_memory_bytes() <= there) return;
+  notes.push_back(fmt::format("memory: {} are planned for, and {} are there; give less, or the system may end the run",
+                              format_bytes(planned.peak_memory_bytes()), format_bytes(there)));
 }
 
 bool TrainingSetup::guessed_the_disk() const {

@@ -54,6 +54,9 @@ class TrainingSetup {
   // There was something to choose, and how fast the disk is was only guessed.
   bool guessed_the_disk() const;
 
+  // What a budget that is too small may be answered with, after "give that much".
+  std::string_view advice() const;
+
   // One of the plans in virtual time, between others as this run has them.
   Timeline simulated(const Plan& plan, const StepRates& rates) const;
 
@@ -64,6 +67,7 @@ class TrainingSetup {
 
  private:
   void choose_steps(const WorkChoice* near);
+  void note_missing_memory();
 };
 
 }  // namespace spillway

@@ -1,12 +1,18 @@
 #include "session/step_chooser.h"
 
 namespace spillway {
+namespace {
+
+constexpr std::int64_t most_ops_to_look_at = most_ops_for_work / 6;  // a second
+
+}  // namespace
 
 void StepChooser::choose(const WorkChoice* near) {
   if (near != nullptr) most_ops_ = most_ops_for_estimate;
   if (choose_all_on_device()) return;
   std::optional<WorkChoice> before = first_on_device();
   if (near != nullptr && !before) before = recomputing_nothing(*near);
+  if (!before) before = choice_with_room();
   choose_steps(before);
   choose_updates();
 }
@@ -17,11 +23,45 @@ void StepChooser::choose_steps(const std::optional<WorkChoice>& before) {
   WorkLimits limits = work_limits();
   limits.before = before;
   limits.most_ops = most_ops_;
-  setup_.work =
-      choose_work(limits, [&](const WorkChoice& choice) { return planner_.score_of(choice, first_ways(choice)); });
+  searched_way_ = way_to_search(before.value_or(first_choice(limits)));
+  const auto search = [&] {
+    setup_.work =
+        choose_work(limits, [&](const WorkChoice& choice) { return planner_.score_of(choice, first_ways(choice)); });
+  };
+  search();
+  if (!setup_.work.score.fits && searched_way_ != UpdateWay::after) {
+    searched_way_ = UpdateWay::after;
+    search();
+  }
   if (!(setup_.work.choice == setup_.work.tried.back().choice))
     planner_.plan(setup_.work.choice, first_ways(setup_.work.choice));
   choose_way();
+}
+
+// Looks at what may be chosen, so that the smallest budgets are known: of steps of many ops no further than needed.
+// Where the first has no room, one that has.
+std::optional<WorkChoice> StepChooser::choice_with_room() {
+  const WorkLimits limits = work_limits();
+  const WorkChoice first = first_choice(limits);
+  std::vector<WorkOrder> orders{first.order};
+  if (!limits.order && limits.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
+  std::vector<Recompute> kinds{first.recompute};
+  const auto layers = static_cast<std::int32_t>(limits.layers);
+  for (const RecomputeKind kind : {RecomputeKind::cheap, RecomputeKind::attention, RecomputeKind::block}) {
+    if (!limits.recompute) kinds.push_back({kind, layers});
+  }
+  std::optional<WorkChoice> with_room;
+  for (const Recompute& recompute : kinds) {
+    for (const WorkOrder order : orders) {
+      WorkChoice choice = first;
+      choice.order = order;
+      choice.recompute = recompute;
+      if (with_room && recompute != first.recompute && planner_.planned_ops() > most_ops_to_look_at) break;
+      const bool has_room = planner_.has_room(choice, least_ways(choice));
+      if (has_room && !with_room) with_room = choice;
+    }
+  }
+  return with_room == first ? std::nullopt : with_room;
 }
 
 // Unless asked for: what moves nothing is taken at once, and what recomputes may for no other reason.
@@ -44,9 +84,25 @@ WorkLimits StepChooser::work_limits() const {
   return limits;
 }
 
-// A step that clips is planned first as one that does so after backward.
+// What waits of a step that updates after backward says little of one that does so earlier. Where something moves, most
+// defer their updates, or do as if nothing clipped, which moves the same bytes at other times.
+UpdateWay StepChooser::way_to_search(const WorkChoice& first) {
+  const bool may_defer = setup_.options.max_grad_norm > 0 && setup_.options.clip_mode != "after";
+  if (!may_defer || setup_.choices.device_bytes > 0 || setup_.choices.commits == Commits::all) return UpdateWay::after;
+  const WorkScore score = planner_.score_of(first, {UpdateWay::after});
+  return score.fits && !score.moves_nothing() ? UpdateWay::deferred : UpdateWay::after;
+}
+
+// Of those that may be taken, that with the least memory.
+std::vector<UpdateWay> StepChooser::least_ways(const WorkChoice& choice) const {
+  if (setup_.options.max_grad_norm == 0) return first_ways(choice);
+  if (setup_.options.clip_mode == "deferred") return {UpdateWay::deferred};
+  if (setup_.options.clip_mode == "speculative") return {UpdateWay::speculative};
+  return {UpdateWay::after};
+}
+
 std::vector<UpdateWay> StepChooser::first_ways(const WorkChoice& choice) const {
-  if (setup_.options.max_grad_norm > 0) return {UpdateWay::after};
+  if (setup_.options.max_grad_norm > 0) return {searched_way_};
   return {choice.deferred_layers > 0 ? UpdateWay::deferred : UpdateWay::during};
 }
 

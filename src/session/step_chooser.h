@@ -26,11 +26,21 @@ class StepChooser {
 
  private:
   WorkLimits work_limits() const;
+  UpdateWay way_to_search(const WorkChoice& first);
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
+  std::vector<UpdateWay> least_ways(const WorkChoice& choice) const;
   WorkChoice recomputing_nothing(WorkChoice choice) const;
+  std::optional<WorkChoice> choice_with_room();
   void choose_steps(const std::optional<WorkChoice>& before);
 
+  // Of steps that go these ways, what is taken for them and what the usual one takes without clips.
+  struct WayChosen {
+    WorkChosen work;
+    std::vector<UpdateWay> ways;
+    double seconds = 0;
+  };
   void choose_way();
+  std::optional<WayChosen> try_ways(const std::vector<UpdateWay>& ways);
   std::optional<WorkChosen> plan_best_of(const std::vector<UpdateWay>& ways);
   void take_work(const WorkChosen& chosen);
   bool may_write_as(const std::vector<UpdateWay>& ways) const;
@@ -46,6 +56,7 @@ class StepChooser {
   StepPlanner& planner_;
   std::int64_t most_ops_ = most_ops_for_work;  // to be planned while the steps are chosen
   std::int64_t ops_before_ = 0;                // planned before their choice began
+  UpdateWay searched_way_ = UpdateWay::after;  // that steps which clip are chosen for at first
 };
 
 // Where updates run beside a device; empty without one.

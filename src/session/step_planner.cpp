@@ -46,20 +46,44 @@ WorkScore StepPlanner::score_of(const WorkChoice& choice, const std::vector<Upda
   const std::int64_t planned_before = planned_ops_;
   const bool possible = plan_unlaid(choice, ways);
   const std::optional<PlanTimes> times = possible ? lay_first(1) : std::nullopt;
-  if (needs_.in_memory_bytes == 0)
-    needs_ = {setup_.planned.min_memory_bytes, setup_.planned.in_memory_bytes, setup_.planned.min_device_bytes};
+  if (needs_.min_memory_bytes == 0) count_needs(choice);
   WorkScore of_choice = score(0, times);
   of_choice.fits = of_choice.fits && possible;
   of_choice.ops = planned_ops_ - planned_before;
   return of_choice;
 }
 
-bool StepPlanner::plan_unlaid(const WorkChoice& choice, const std::vector<UpdateWay>& ways) {
+bool StepPlanner::has_room(const WorkChoice& choice, const std::vector<UpdateWay>& ways) {
+  take_shape(choice);
+  recorded_.reset();
+  renew_model(ways);
+  record(ways, all_weights(setup_.model.state()));
+  setup_.planned = lay_out_programs(programs(), setup_.model.state(), setup_.choices, setup_.kernels,
+                                    setup_.config.model.vocab_size, asked_page_bytes(), links());
+  count_needs(choice);
+  count_planned_ops();
+  return setup_.planned.may_fit();
+}
+
+void StepPlanner::count_needs(const WorkChoice& choice) {
+  const PlannedPrograms& planned = setup_.planned;
+  if (needs_.min_memory_bytes == 0)
+    needs_ = {planned.min_memory_bytes, planned.in_memory_bytes, planned.min_device_bytes};
+  needs_.min_memory_bytes = std::min(needs_.min_memory_bytes, planned.min_memory_bytes);
+  if (choice.recompute.kind == RecomputeKind::none || setup_.options.recompute != "auto")
+    needs_.in_memory_bytes = std::min(needs_.in_memory_bytes, planned.in_memory_bytes);
+}
+
+void StepPlanner::take_shape(const WorkChoice& choice) {
   setup_.shape.order = choice.order;
   setup_.shape.recompute = choice.recompute;
   setup_.choices.policy = choice.policy;
   setup_.choices.settling = choice.settling;
   deferred_layers_ = choice.deferred_layers;
+}
+
+bool StepPlanner::plan_unlaid(const WorkChoice& choice, const std::vector<UpdateWay>& ways) {
+  take_shape(choice);
   WorkChoice unpinned = choice;
   unpinned.pinned = 0;
   unpinned.keep = {};
@@ -89,14 +113,7 @@ bool StepPlanner::plan_ways(const std::vector<UpdateWay>& ways) {
     return setup_.planned.fits();
   }
   recorded_.reset();
-  const bool changes_model = std::any_of(ways.begin(), ways.end(), [](UpdateWay way) {
-    return way == UpdateWay::speculative || way == UpdateWay::deferred;
-  });
-  // They are not of these ways, and go with what was planned before.
-  if (setup_.model.keeps_gradients() || changes_model) {
-    setup_.model = setup_.fresh_model();
-    setup_.kernels = setup_.fresh_kernels();
-  }
+  renew_model(ways);
   PieceSet speculated = all_weights(setup_.model.state());
   plan_recorded(ways, speculated);
   const std::int32_t speculative = setup_.steps.index_of_step(UpdateWay::speculative);
@@ -114,12 +131,39 @@ bool StepPlanner::plan_ways(const std::vector<UpdateWay>& ways) {
   return true;
 }
 
-void StepPlanner::plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
-  setup_.planned = PlannedPrograms();  // as in plan_steps
+// Gradients that are kept from step to step are state of these ways alone.
+void StepPlanner::renew_model(const std::vector<UpdateWay>& ways) {
+  const bool changes_model = std::any_of(ways.begin(), ways.end(), [](UpdateWay way) {
+    return way == UpdateWay::speculative || way == UpdateWay::deferred;
+  });
+  if (!setup_.model.keeps_gradients() && !changes_model) return;
+  setup_.model = setup_.fresh_model();
+  setup_.kernels = setup_.fresh_kernels();
+}
+
+// What was planned goes first: holes that it would leave between what stays are resident for the whole run.
+void StepPlanner::record(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
+  setup_.planned = PlannedPrograms();
   rates_.clear();
   setup_.steps = StepPrograms();
   setup_.steps = record_steps(setup_.model, setup_.shape, ways, speculated, deferred_weights());
+}
+
+void StepPlanner::plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated) {
+  record(ways, speculated);
   plan_steps();
+}
+
+std::vector<const Program*> StepPlanner::programs() const {
+  std::vector<const Program*> programs = setup_.steps.programs();
+  if (setup_.evaluation) programs.push_back(&setup_.evaluation->program);
+  return programs;
+}
+
+// 0: any.
+std::int64_t StepPlanner::asked_page_bytes() const {
+  const bool of_device = setup_.choices.accelerator && setup_.options.page_size_bytes == 0;
+  return of_device ? accelerator_page_bytes : setup_.options.page_size_bytes;
 }
 
 PieceSet StepPlanner::deferred_weights() const {
@@ -133,16 +177,11 @@ PlanLinks StepPlanner::links() const {
   return links;
 }
 
-// What was planned goes first: holes that it would leave between what stays are resident for the whole run.
 void StepPlanner::plan_steps() {
-  setup_.planned = PlannedPrograms();
+  setup_.planned = PlannedPrograms();  // as in record
   rates_.clear();
-  std::vector<const Program*> programs = setup_.steps.programs();
-  if (setup_.evaluation) programs.push_back(&setup_.evaluation->program);
-  const bool of_device = setup_.choices.accelerator && setup_.options.page_size_bytes == 0;
-  setup_.planned = plan_programs(std::move(programs), setup_.model.state(), setup_.choices, setup_.kernels,
-                                 setup_.config.model.vocab_size,
-                                 of_device ? accelerator_page_bytes : setup_.options.page_size_bytes, links());
+  setup_.planned = plan_programs(programs(), setup_.model.state(), setup_.choices, setup_.kernels,
+                                 setup_.config.model.vocab_size, asked_page_bytes(), links());
   count_planned_ops();
 }
 

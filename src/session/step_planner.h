@@ -19,6 +19,9 @@ class StepPlanner {
   // For steps that go these ways. False when the budget is too small, or when a speculative step would have nothing to
   // update early.
   bool plan(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
+  // Only as far as to know what memory it takes, which counts among the smallest budgets; whether it has that. Nothing
+  // is planned then.
+  bool has_room(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   // Plans, and says how good it is.
   WorkScore score_of(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   // Again, of the steps that are recorded, as the setup's choices are now.
@@ -56,7 +59,8 @@ class StepPlanner {
     double device_updates = 0;
     WeighedState state;
   };
-  // What needs least, and what moves nothing and recomputes nothing: of the first that is planned.
+  // The least of those looked at, or of the first that is planned: a step's, and that of one which moves nothing and
+  // recomputes nothing unless it must.
   struct Needs {
     std::int64_t min_memory_bytes = 0;
     std::int64_t in_memory_bytes = 0;
@@ -66,7 +70,13 @@ class StepPlanner {
   bool plan_unlaid(const WorkChoice& choice, const std::vector<UpdateWay>& ways);
   bool is_weighed(const WorkChoice& unpinned, const std::vector<UpdateWay>& ways) const;
   bool plan_ways(const std::vector<UpdateWay>& ways);
+  void take_shape(const WorkChoice& choice);
+  void renew_model(const std::vector<UpdateWay>& ways);
+  void record(const std::vector<UpdateWay>& ways, const PieceSet& speculated);
   void plan_recorded(const std::vector<UpdateWay>& ways, const PieceSet& speculated);
+  std::vector<const Program*> programs() const;
+  std::int64_t asked_page_bytes() const;
+  void count_needs(const WorkChoice& choice);
   PieceSet deferred_weights() const;
   void count_planned_ops();
   PlanLinks links() const;

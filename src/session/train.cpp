@@ -57,7 +57,7 @@ class TrainingRun {
 
  private:
   void run_since(SteadyClock::time_point start) {
-    require_fit(setup_.planned, training_advice);
+    require_fit(setup_.planned, setup_.advice());
     checkpoints_.claim();
     if (checkpoints_.holds_finished_run()) {
       read_data();

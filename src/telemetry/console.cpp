@@ -154,7 +154,7 @@ void Console::started(const RunSummary& run) {
   if (style_.quiet) return;
   print(out_, fmt::format("{}: {:.1f} M parameters, {}, {} of state, {} of it on disk{}\n", run.model,
                           static_cast<double>(run.parameters) / 1e6, run.dtype, format_bytes(run.state_bytes),
-                          format_bytes(run.spilled_bytes), run.spill_dir.empty() ? "" : " in " + run.spill_dir));
+                          format_bytes(run.spilled_bytes), run.spill_dirs.empty() ? "" : " in " + run.spill_dirs));
   print(out_, fmt::format("{} of {}, {}, at most {} of memory\n", counted(run.total_steps, "step"),
                           counted(run.tokens_per_step, "token"), counted(run.threads, "thread"),
                           format_bytes(run.budget_bytes)));

@@ -73,7 +73,7 @@ struct RunSummary {
   std::int64_t budget_bytes = 0;
   std::int64_t state_bytes = 0;    // weights, masters and moments
   std::int64_t spilled_bytes = 0;  // of the state, what lives on disk
-  std::string spill_dir = {};      // empty when nothing spills
+  std::string spill_dirs = {};     // "a, b"; empty when nothing spills
   std::int64_t device_bytes = 0;   // pages of a device; 0: there is none
 };
 

@@ -10,6 +10,7 @@
 #include "same_bits.h"
 #include "session/setup.h"
 #include "sim/op_rates.h"
+#include "under_sanitizer.h"
 
 namespace spillway {
 namespace {
@@ -233,6 +234,25 @@ TEST_F(Chosen, CommitsWithEveryStepTakeLittleTime) {
   EXPECT_GT(waited_for, 0);
 }
 
+// What waits depends on the way that steps which clip go, and with it what is best made again and in which order.
+TEST_F(Chosen, WhereStepsMayClipOrderAndRecomputingAreThoseOfTheirWay) {
+  options_.per_device_train_batch_size = 1;
+  options_.gradient_accumulation_steps = 4;
+  options_.save_steps = -1;
+  options_.machine = scratch_
+                         .file("machine.json", R"({"memory_bytes": "32GiB", "threads": 2, "bf16_flops_per_second": 2e11,
+      "memory_bytes_per_second": 4e10, "disks": [{"read_bytes_per_second": 1e9}]})")
+                         .string();
+  const auto seconds = [](const TrainOptions& options) { return TrainingSetup(options).work.score.seconds; };
+  for (const std::int64_t budget : cases(std::vector{44 * mib, 56 * mib})) {
+    options_.memory_bytes = budget;
+    TrainOptions asked = options_;
+    asked.order = "layer";
+    asked.recompute = "attention";
+    EXPECT_LE(seconds(options_), 1.06 * seconds(asked)) << format_bytes(budget);  // near the best, one thing at a time
+  }
+}
+
 TEST_F(Chosen, WhereStepsMayClipNoWayIsFaster) {
   const std::string machine = scratch_.file("alike.json", rates_alike).string();
   const std::vector<Case> tests{{"llama_f32", ragged_llama(2), "f32"},
@@ -255,9 +275,9 @@ TEST_F(Chosen, WhereStepsMayClipNoWayIsFaster) {
         options_.clip_mode = mode;
         return seconds_of(options_);
       };
-      const double chosen = seconds("auto");  // a gain of less than 0.2% is none
-      EXPECT_LE(chosen, seconds("after") * 1.0025) << quarters;
-      EXPECT_LE(chosen, seconds("deferred") * 1.0025) << quarters;
+      const double chosen = seconds("auto");  // where next to nothing is waited for, no way is looked into
+      EXPECT_LE(chosen, seconds("after") * 1.01) << quarters;
+      EXPECT_LE(chosen, seconds("deferred") * 1.01) << quarters;
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "base/bytes.h"
 #include "llama_in_pieces.h"
 #include "plan/plan.h"
 #include "program/spec.h"
@@ -145,6 +146,46 @@ TEST(ChoiceOfARun, NearAnotherOneRecomputesNothingWhereThatMovesNothing) {
   EXPECT_TRUE(setup.work.score.moves_nothing());
   EXPECT_EQ(setup.work.choice.recompute.kind, RecomputeKind::none);
   EXPECT_EQ(setup.work.choice.order, WorkOrder::by_micro_batch);
+}
+
+// With whatever is recomputed, in whichever order: of the memory that is told, less is too little, and with all of it
+// nothing moves.
+TEST(BudgetsOfARun, AreTheLeastOfAllThatMayBeChosen) {
+  const ScratchFolder folder;
+  TrainOptions options = on_a_slow_disk(folder);
+  options.per_device_train_batch_size = 32;
+  options.max_seq_len = 64;
+  options.gradient_accumulation_steps = 2;
+  options.max_grad_norm = 0;
+  options.memory_bytes = mib;
+  const PlanReport whole = run_plan(options);
+  std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
+  std::int64_t in_memory = smallest;
+  std::int64_t by_layer_in_memory = 0;
+  for (const char* const order : {"layer", "micro-batch"}) {
+    for (const char* const recompute : {"none", "cheap", "attention", "block"}) {
+      TrainOptions asked = options;
+      asked.order = order;
+      asked.recompute = recompute;
+      const PlanReport report = run_plan(asked);
+      smallest = std::min(smallest, report.min_memory_bytes);
+      if (recompute == std::string("none")) in_memory = std::min(in_memory, report.in_memory_bytes);
+      if (recompute == std::string("none") && order == std::string("layer")) {
+        by_layer_in_memory = report.in_memory_bytes;
+        EXPECT_GT(report.min_memory_bytes, whole.min_memory_bytes) << "this test needs a choice that takes less";
+      }
+    }
+  }
+  EXPECT_EQ(whole.min_memory_bytes, smallest);
+  EXPECT_EQ(whole.in_memory_bytes, in_memory);
+  EXPECT_LT(in_memory, by_layer_in_memory);
+  options.memory_bytes = smallest;
+  EXPECT_TRUE(run_plan(options).fits);
+  options.memory_bytes = in_memory;
+  const PlanReport report = run_plan(options);
+  EXPECT_TRUE(report.fits);
+  EXPECT_EQ(report.disk_write_bytes_per_step + report.disk_read_bytes_per_step, 0);
+  EXPECT_EQ(report.work, "by micro-batch");
 }
 
 // Policies that published systems follow, for comparison, are never faster than what we choose, in virtual time.

@@ -54,10 +54,20 @@ class ChoiceTest : public testing::Test {
 };
 
 TEST_F(ChoiceTest, KeepsEverythingWhereTheDiskIsFastEnough) {
+  limits_.micro_batches = 1;
   const WorkChosen chosen = choose(1e11);
   EXPECT_EQ(chosen.choice, WorkChoice{});
   EXPECT_EQ(chosen.tried.size(), 1U);
   EXPECT_TRUE(note_of(chosen).empty());
+}
+
+TEST_F(ChoiceTest, GoesInTheOrderThatWritesLessWhereBothAreAsFast) {
+  const WorkChosen chosen = choose(1e11, 2);
+  EXPECT_EQ(chosen.choice.order, WorkOrder::by_micro_batch);
+  EXPECT_EQ(chosen.choice.recompute.kind, RecomputeKind::none);
+  EXPECT_EQ(chosen.tried.size(), 2U);
+  EXPECT_EQ(choose(1e11, 5).choice.order, WorkOrder::by_layer) << "it writes less";
+  EXPECT_EQ(choose(1e11, 3.9).choice.order, WorkOrder::by_layer) << "2% less is no reason";
 }
 
 // A disk that nothing waits for may still take time from computing, byte by byte.
@@ -224,6 +234,7 @@ TEST_F(ChoiceTest, TakesWhatLosesLittleOnASlowDisk) {
 }
 
 TEST_F(ChoiceTest, LooksForMoreWhereOnlyASlowDiskIsWaitedFor) {
+  limits_.order = WorkOrder::by_layer;
   WorkScore score = score_of({}, 1e11);
   score.stalled_seconds = 0;
   score.slow_disk_seconds = 1.1 * score.seconds;
