@@ -241,12 +241,15 @@ TEST_F(ObservedOnADevice, TheSumsOfEachStepAgree) {
   EXPECT_FALSE(trace.counters["device memory, bytes"].empty());
 }
 
-// Which is another memory's, though the process has it.
+// Which is another memory's, though the process has it. The kernel's figure is some pages of each processor off.
 TEST_F(ObservedOnADevice, ThePeakIsWithoutTheDevice) {
+  options_.per_device_train_batch_size = 64;
+  options_.device_memory_bytes = options_.memory_bytes = std::int64_t{1} << 30;
+  options_.max_steps = 1;
   RecordingObserver observer;
   run_train(options_, observer);
-  EXPECT_GT(observer.summary.device_bytes, 0);
-  EXPECT_LE(observer.end.peak_rss_bytes + observer.summary.device_bytes, peak_rss_bytes());
+  EXPECT_GT(observer.summary.device_bytes, std::int64_t{16} << 20);
+  EXPECT_LE(observer.end.peak_rss_bytes + observer.summary.device_bytes / 2, peak_rss_bytes());
 }
 
 // Where clips are deferred or made again a step is more than one run of a plan.
