@@ -33,7 +33,8 @@ bool StepChooser::choose_all_on_device() {
   if (score_of_all.fits && score_of_all.moves_nothing() && is_best) {
     setup_.work = {choice, score_of_all, {{choice, score_of_all}}};
     choose_way();
-    if (planner_.score().moves_nothing()) return true;  // also the way that was asked for
+    const WorkScore of_asked = planner_.score();  // of the way that was asked for
+    if (of_asked.fits && of_asked.moves_nothing()) return true;
   }
   setup_.choices.device_updates = share_before;
   return false;

@@ -9,17 +9,15 @@
 namespace spillway {
 
 // One way is planned already. Nothing is gained by updating earlier where nothing moves. What does not fit, or has
-// nothing to do, is left out.
+// nothing to do, is left out, and where it is asked for gives way to updates after backward.
 void StepChooser::choose_way() {
   if (setup_.options.max_grad_norm == 0 || setup_.options.clip_mode == "after" || !setup_.planned.fits()) return;
   if (setup_.options.clip_mode != "auto") {
     const UpdateWay asked = setup_.options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative;
     if (asked == searched_way_) return;
-    if (const std::optional<WorkChosen> chosen = plan_best_of({asked})) {
-      take_work(*chosen);
-    } else {
-      planner_.plan(setup_.work.choice, {asked});
-    }
+    std::optional<WorkChosen> chosen = plan_best_of({asked});
+    if (!chosen) chosen = plan_best_of({UpdateWay::after});
+    if (chosen) take_work(*chosen);
     return;
   }
   std::vector<std::vector<UpdateWay>> candidates{{UpdateWay::after}};
@@ -83,7 +81,8 @@ std::string StepChooser::note_on_work() const {
   std::string note = note_on(setup_.work.choice, setup_.work.score, setup_.work.tried, work_limits());
   const bool compares = setup_.work.score.writes_at_most(setup_.options.max_disk_writes_per_day);
   const bool other_way = setup_.options.max_grad_norm > 0 && way != searched_way_;
-  if (compares && other_way && !note.empty()) note += fmt::format(", {}", name_of(searched_way_));
+  if (compares && other_way && !note.empty())
+    note += searched_way_ == UpdateWay::after ? ", updated after backward" : ", updated before their next forward";
   return note;
 }
 

@@ -60,9 +60,9 @@ class Search {
     const WorkChoice best = chosen_.choice;
     improve(best, Keep::awaited, 0.4);  // each apart, since one leads to other recomputing than the other
     improve(best, Keep::held, 0.4);
+    if (!is_allowed(chosen_.score)) write_less(orders);
     improve(plain, Keep::awaited, 0.5);
     improve(plain, Keep::held, 1);
-    if (!is_allowed(chosen_.score)) write_less(orders);
     if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
     return std::move(chosen_);
   }
@@ -70,9 +70,11 @@ class Search {
  private:
   WorkChosen run_near(const WorkChoice& before) {
     try_one(before);
-    if (chosen_.score.fits && is_good_enough(chosen_.score)) return std::move(chosen_);
     WorkChoice plain = first_choice(limits_);
     plain.order = before.order;
+    const std::optional<WorkScore> of_plain = try_one(plain);
+    if (of_plain && of_plain->fits && of_plain->moves_nothing()) return {plain, *of_plain, chosen_.tried};
+    if (chosen_.score.fits && is_good_enough(chosen_.score)) return std::move(chosen_);
     if (!limits_.settling) plain.settling = 0.5;
     if (!limits_.recompute) try_kinds(plain);
     if (!chosen_.score.fits) return std::move(chosen_);

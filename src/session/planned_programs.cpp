@@ -349,6 +349,12 @@ DiskWrites disk_writes(const Plan& plan, const Layout& layout) {
   return writes;
 }
 
+std::int64_t list_bytes(const PlannedPrograms& planned) {
+  std::int64_t ops = 0;
+  for (const Program* program : planned.programs) ops += std::ssize(program->ops);
+  return ops * (2 * bytes_per_op + watch_bytes_per_op);
+}
+
 std::string refusal(const PlannedPrograms& planned, std::string_view advice) {
   if (planned.device_is_too_small()) {
     return fmt::format("{} is too small for a device; the smallest that works is {}; give that much{}",

@@ -101,6 +101,9 @@ struct DiskWrites {
 };
 DiskWrites disk_writes(const Plan& plan, const Layout& layout);
 
+// What lists of ops take of what is no page, about: in Programs, plans and what is watched.
+std::int64_t list_bytes(const PlannedPrograms& planned);
+
 // Why it does not fit, and what to do: the smallest budget, then `advice` (", or make … smaller").
 std::string refusal(const PlannedPrograms& planned, std::string_view advice);
 

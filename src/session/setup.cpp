@@ -125,7 +125,7 @@ void TrainingSetup::choose_steps(const WorkChoice* near) {
 
 // What a step is made of is listed op by op: of many micro-batches that is more than what they compute with.
 std::string_view TrainingSetup::advice() const {
-  const bool lists_are_large = planned.machine.fixed_bytes > planned.min_memory_bytes / 2;
+  const bool lists_are_large = list_bytes(planned) > planned.min_memory_bytes / 2 && !planned.device_is_too_small();
   return shape.micro_batches > 1 && lists_are_large ? ", or make gradient_accumulation_steps smaller"
                                                     : ", or make per_device_train_batch_size or max_seq_len smaller";
 }

@@ -3,7 +3,7 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t most_ops_to_look_at = most_ops_for_work / 6;  // a second
+constexpr std::int64_t most_ops_to_look_at = most_ops_for_work / 24;  // of a step: then all looks take a second
 
 }  // namespace
 
@@ -11,7 +11,7 @@ void StepChooser::choose(const WorkChoice* near) {
   if (near != nullptr) most_ops_ = most_ops_for_estimate;
   if (choose_all_on_device()) return;
   std::optional<WorkChoice> before = first_on_device();
-  if (near != nullptr && !before) before = recomputing_nothing(*near);
+  if (near != nullptr && !before) before = near_with_room(*near);
   if (!before) before = choice_with_room();
   choose_steps(before);
   choose_updates();
@@ -51,23 +51,31 @@ std::optional<WorkChoice> StepChooser::choice_with_room() {
     if (!limits.recompute) kinds.push_back({kind, layers});
   }
   std::optional<WorkChoice> with_room;
+  std::int64_t ops_of_one = 0;
   for (const Recompute& recompute : kinds) {
     for (const WorkOrder order : orders) {
       WorkChoice choice = first;
       choice.order = order;
       choice.recompute = recompute;
-      if (with_room && recompute != first.recompute && planner_.planned_ops() > most_ops_to_look_at) break;
-      const bool has_room = planner_.has_room(choice, least_ways(choice));
+      if (with_room && recompute != first.recompute && ops_of_one > most_ops_to_look_at) break;
+      const std::int64_t ops_before = planner_.planned_ops();
+      const bool has_room = planner_.has_room(choice, first_ways(choice));
+      ops_of_one = planner_.planned_ops() - ops_before;
       if (has_room && !with_room) with_room = choice;
     }
   }
   return with_room == first ? std::nullopt : with_room;
 }
 
-// Unless asked for: what moves nothing is taken at once, and what recomputes may for no other reason.
-WorkChoice StepChooser::recomputing_nothing(WorkChoice choice) const {
+// Recomputing nothing unless asked for or for want of room: what moves nothing is taken at once, and what recomputes
+// may for no other reason.
+std::optional<WorkChoice> StepChooser::near_with_room(const WorkChoice& near) {
+  WorkChoice choice = near;
   choice.recompute = first_choice(work_limits()).recompute;
-  return choice;
+  for (const WorkChoice& one : {choice, near}) {
+    if (planner_.has_room(one, first_ways(one))) return one;
+  }
+  return std::nullopt;
 }
 
 WorkLimits StepChooser::work_limits() const {
@@ -91,14 +99,6 @@ UpdateWay StepChooser::way_to_search(const WorkChoice& first) {
   if (!may_defer || setup_.choices.device_bytes > 0 || setup_.choices.commits == Commits::all) return UpdateWay::after;
   const WorkScore score = planner_.score_of(first, {UpdateWay::after});
   return score.fits && !score.moves_nothing() ? UpdateWay::deferred : UpdateWay::after;
-}
-
-// Of those that may be taken, that with the least memory.
-std::vector<UpdateWay> StepChooser::least_ways(const WorkChoice& choice) const {
-  if (setup_.options.max_grad_norm == 0) return first_ways(choice);
-  if (setup_.options.clip_mode == "deferred") return {UpdateWay::deferred};
-  if (setup_.options.clip_mode == "speculative") return {UpdateWay::speculative};
-  return {UpdateWay::after};
 }
 
 std::vector<UpdateWay> StepChooser::first_ways(const WorkChoice& choice) const {

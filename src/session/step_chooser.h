@@ -28,8 +28,7 @@ class StepChooser {
   WorkLimits work_limits() const;
   UpdateWay way_to_search(const WorkChoice& first);
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
-  std::vector<UpdateWay> least_ways(const WorkChoice& choice) const;
-  WorkChoice recomputing_nothing(WorkChoice choice) const;
+  std::optional<WorkChoice> near_with_room(const WorkChoice& near);
   std::optional<WorkChoice> choice_with_room();
   void choose_steps(const std::optional<WorkChoice>& before);
 

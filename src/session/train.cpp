@@ -241,14 +241,18 @@ class TrainingRun {
                         setup_.config.model);
   }
 
-  // A run that is refused keeps no slots.
+  // A run that is refused keeps no slots that were made for it.
   void require_space_beside(std::shared_ptr<SlotStore>& slots) {
     try {
       require_output_space(setup_);
-    } catch (const DeviceError&) {
+    } catch (const DeviceError& refusal) {
       slots = nullptr;
-      checkpoints_.abandon();
-      throw;
+      try {
+        checkpoints_.abandon();
+      } catch (const DeviceError& fault) {
+        observer().note(fmt::format("what was reserved for the run stays: {}", fault.what()));
+      }
+      throw DeviceError("{}", refusal.what());
     }
   }
 

@@ -275,7 +275,7 @@ TEST_F(Chosen, WhereStepsMayClipNoWayIsFaster) {
         options_.clip_mode = mode;
         return seconds_of(options_);
       };
-      const double chosen = seconds("auto");  // where next to nothing is waited for, no way is looked into
+      const double chosen = seconds("auto");  // what waits for next to nothing is not looked into
       EXPECT_LE(chosen, seconds("after") * 1.01) << quarters;
       EXPECT_LE(chosen, seconds("deferred") * 1.01) << quarters;
     }

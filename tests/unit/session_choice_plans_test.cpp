@@ -188,6 +188,34 @@ TEST(BudgetsOfARun, AreTheLeastOfAllThatMayBeChosen) {
   EXPECT_EQ(report.work, "by micro-batch");
 }
 
+// What deferred steps make again, since they need more, is not made again where they need not be deferred.
+TEST(BudgetsOfARun, WithAllInMemoryNothingIsRecomputedForAnotherWay) {
+  const ScratchFolder folder;
+  TrainOptions options = on_a_slow_disk(folder);
+  options.max_seq_len = 64;
+  for (const auto& [sequences, micro_batches] : cases(std::vector<std::pair<int, int>>{{8, 4}, {8, 2}, {16, 8}})) {
+    options.per_device_train_batch_size = sequences;
+    options.gradient_accumulation_steps = micro_batches;
+    options.memory_bytes = mib;
+    options.memory_bytes = run_plan(options).in_memory_bytes;
+    const PlanReport report = run_plan(options);
+    EXPECT_EQ(report.disk_write_bytes_per_step + report.disk_read_bytes_per_step, 0) << micro_batches;
+    EXPECT_EQ(report.work, "by micro-batch") << micro_batches;
+    EXPECT_EQ(report.clip, "after") << micro_batches;
+  }
+}
+
+// As there is nothing to update early.
+TEST(BudgetsOfARun, WithAllInMemoryNoWayThatIsAskedForMovesAnything) {
+  const ScratchFolder folder;
+  TrainOptions options = on_a_slow_disk(folder);
+  options.clip_mode = "speculative";
+  options.memory_bytes = std::int64_t{1} << 30;
+  const PlanReport report = run_plan(options);
+  EXPECT_EQ(report.disk_write_bytes_per_step, 0);
+  EXPECT_EQ(report.clip, "after");
+}
+
 // Policies that published systems follow, for comparison, are never faster than what we choose, in virtual time.
 TEST(Policies, NoneIsFasterThanWhatIsChosen) {
   const Model model(small_llama(), DType::f32, Purpose::training, {});
