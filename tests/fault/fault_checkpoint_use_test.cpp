@@ -9,13 +9,13 @@
 #include "cli/command_line.h"
 #include "formats/atomic_file.h"
 #include "golden/model_folder.h"
-#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/checkpoint_verbs.h"
 #include "session/run_folder.h"
 #include "session/run_store.h"
 #include "session/session.h"
+#include "small_run.h"
 #include "stop_after.h"
 #include "store/aligned_buffer.h"
 
@@ -107,19 +107,11 @@ class Reader {
 class CheckpointUse : public testing::Test {
  protected:
   void SetUp() override {
-    golden::write_model(scratch_ / "model", golden::llama_of(1, 32, 300), "");
-    golden::write_tokens(scratch_ / "tokens.npy", 2000, 300);
-    options_.model = (scratch_ / "model").string();
-    options_.data = {(scratch_ / "tokens.npy").string()};
+    options_ = small_run(scratch_);
     options_.output_dir = (scratch_ / "run").string();
     options_.max_steps = 6;
-    options_.max_seq_len = 16;
     options_.per_device_train_batch_size = 2;
-    options_.dtype = "f32";
-    leave_one_choice_under_sanitizer(options_);
-    options_.threads = 1;
     options_.save_steps = 1;
-    options_.memory_bytes = std::int64_t{1} << 30;
   }
 
   // Runs until this step, 0: to the end.

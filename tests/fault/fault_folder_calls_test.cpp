@@ -10,12 +10,11 @@
 #include <mutex>
 #include <set>
 
-#include "golden/model_folder.h"
-#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/run_folder.h"
 #include "session/session.h"
+#include "small_run.h"
 
 namespace {
 
@@ -58,17 +57,9 @@ using testing::Not;
 class FolderCalls : public testing::Test {
  protected:
   void SetUp() override {
-    golden::write_model(scratch_ / "model", golden::llama_of(1, 32, 300), "");
-    golden::write_tokens(scratch_ / "tokens.npy", 2000, 300);
-    options_.model = (scratch_ / "model").string();
-    options_.data = {(scratch_ / "tokens.npy").string()};
+    options_ = small_run(scratch_);
     options_.output_dir = (scratch_ / "new/and/run/").string();
     options_.max_steps = 2;
-    options_.max_seq_len = 16;
-    options_.dtype = "f32";
-    leave_one_choice_under_sanitizer(options_);
-    options_.threads = 1;
-    options_.memory_bytes = std::int64_t{1} << 30;
     synced.clear();
     folders_cannot_be_locked = false;
   }

@@ -8,11 +8,10 @@
 #include <cerrno>
 #include <system_error>
 
-#include "golden/model_folder.h"
-#include "one_choice.h"
 #include "recording_observer.h"
 #include "scratch_folder.h"
 #include "session/session.h"
+#include "small_run.h"
 
 namespace {
 
@@ -34,16 +33,9 @@ namespace {
 class ThreadStart : public testing::Test {
  protected:
   void SetUp() override {
-    golden::write_model(scratch_ / "model", golden::llama_of(1, 32, 300), "");
-    golden::write_tokens(scratch_ / "tokens.npy", 2000, 300);
-    options_.model = (scratch_ / "model").string();
-    options_.data = {(scratch_ / "tokens.npy").string()};
+    options_ = small_run(scratch_);
     options_.max_steps = 1;
-    options_.max_seq_len = 16;
-    options_.dtype = "f32";
-    leave_one_choice_under_sanitizer(options_);
     options_.threads = 3;
-    options_.memory_bytes = std::int64_t{1} << 30;
   }
 
   // Threads that a run starts, as far as it comes.

@@ -66,6 +66,15 @@ struct Watched {
   RunWatch watch;
 };
 
+StepRecord first_of_two_steps(RunWatch& watch) {
+  watch.step_begins(1, 2);
+  StepRecord record;
+  record.step = 1;
+  record.total_steps = 2;
+  watch.step_ended(record, 0, 0);
+  return record;
+}
+
 TEST(RunWatch, ASlowStepSaysWhatItWaitsForWhileItHappens) {
   Waiting observer;
   Watched run(observer);
@@ -134,12 +143,7 @@ TEST(RunWatch, WithoutRoomForItsOpsTheRunGoesOn) {
   const FileSizeLimit limit(std::filesystem::file_size(folder.path() / flight_file_name));
   watch.describe(one_op());
   watch.begin(RunPhase::train);
-  watch.step_begins(1, 2);
-  StepRecord record;
-  record.step = 1;
-  record.total_steps = 2;
-  watch.step_ended(record, 0, 0);
-  EXPECT_TRUE(record.totals.has_value());
+  EXPECT_TRUE(first_of_two_steps(watch).totals.has_value());
   EXPECT_THAT(observer.notes, ElementsAre(AllOf(HasSubstr(flight_file_name), HasSubstr("no timeline"))));
 }
 
@@ -150,12 +154,7 @@ TEST(RunWatch, WithoutRecordingThereIsNoFileAndNoThread) {
   watch.open({.record = false, .output_dir = folder.path()});
   watch.describe(one_op());
   EXPECT_EQ(watch.recorder(), nullptr);
-  watch.step_begins(1, 2);
-  StepRecord record;
-  record.step = 1;
-  record.total_steps = 2;
-  watch.step_ended(record, 0, 0);
-  EXPECT_FALSE(record.totals.has_value());
+  EXPECT_FALSE(first_of_two_steps(watch).totals.has_value());
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
