@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "cli/train_arguments.h"
 #include "cli/verbs.h"
 #include "session/session.h"
@@ -106,8 +107,7 @@ std::string duration(double seconds) {
 }
 
 std::string steps_of(const PlanReport& r) {
-  return fmt::format("{}{} step{}", r.total_steps_estimated ? "about " : "", r.total_steps,
-                     r.total_steps == 1 ? "" : "s");
+  return (r.total_steps_estimated ? "about " : "") + counted(r.total_steps, "step");
 }
 
 std::string prediction_text(const PlanReport& r, double disk_tbw) {

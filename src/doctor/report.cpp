@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/counted.h"
 #include "base/error.h"
-#include "telemetry/console.h"
 
 namespace spillway {
 namespace {

@@ -38,8 +38,8 @@ std::int64_t measure_device_ops(const Program& program, Accelerator& device, con
                                 MachineRates& rates);
 
 // Rates of products, memory, and of the small things between ops, on `rates.threads` threads; `page_bytes` is the size
-// of pages attached. Products are tried as products_now does, so that it may tell by them
-// later whether the machine is as idle.
+// of pages attached. Products are tried as products_now does, so that it may tell by them later whether the machine is
+// as idle.
 void measure_processor(std::int64_t page_bytes, const ProbeLimits& limits, MachineRates& rates);
 
 // FLOP/s of products at the moment, of the size that measure_processor times, tried for `seconds`: the median, in which

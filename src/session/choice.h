@@ -79,6 +79,9 @@ struct WorkLimits {
 // What is tried first without a `before`: everything kept, by layer, unless forced.
 WorkChoice first_choice(const WorkLimits& limits);
 
+// All that may be chosen, by layer first unless forced.
+std::vector<WorkOrder> orders_of(const WorkLimits& limits);
+
 struct WorkTried {
   WorkChoice choice;
   WorkScore score;

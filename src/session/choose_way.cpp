@@ -15,9 +15,8 @@ void StepChooser::choose_way() {
   if (setup_.options.clip_mode != "auto") {
     const UpdateWay asked = setup_.options.clip_mode == "deferred" ? UpdateWay::deferred : UpdateWay::speculative;
     if (asked == searched_way_) return;
-    std::optional<WorkChosen> chosen = plan_best_of({asked});
-    if (!chosen) chosen = plan_best_of({UpdateWay::after});
-    if (chosen) take_work(*chosen);
+    if (const std::optional<WorkChosen> chosen = plan_best_of({asked})) return take_work(*chosen);
+    if (const std::optional<WayChosen> after = try_ways({UpdateWay::after})) take_work(after->work);
     return;
   }
   std::vector<std::vector<UpdateWay>> candidates{{UpdateWay::after}};

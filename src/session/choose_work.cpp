@@ -3,6 +3,7 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "session/choice.h"
 
@@ -37,10 +38,11 @@ class Search {
     }
     const WorkChoice first = first_choice(limits_);
     try_one(first);
-    std::vector<WorkOrder> orders{first.order};
-    if (!limits_.order && limits_.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
+    const std::vector<WorkOrder> orders = orders_of(limits_);
     if (is_good_enough(chosen_.score)) {
-      if (chosen_.score.fits && !chosen_.score.moves_nothing()) try_in(orders.back(), first);
+      WorkChoice other = first;
+      other.order = orders.back();
+      if (chosen_.score.fits && !chosen_.score.moves_nothing()) try_one(other);
       return std::move(chosen_);
     }
     if (!limits_.policy) try_policies(first);  // before others, since the work of choosing may be used up
@@ -105,11 +107,6 @@ class Search {
         static_cast<double>(a.write_bytes()) < (1 - worthwhile_saving) * static_cast<double>(b.write_bytes());
     if (saves_the_disk && a.mean_seconds() <= b.mean_seconds()) return true;
     return a.mean_seconds() < b.mean_seconds() * (1 - least_gain);
-  }
-
-  void try_in(WorkOrder order, WorkChoice choice) {
-    choice.order = order;
-    try_one(choice);
   }
 
   // Where nothing writes as little as it may, from what writes least of the rest: what is made again is not written,
@@ -311,13 +308,10 @@ bool WorkScore::writes_at_most(std::int64_t bytes_per_day) const {
 std::string describe(const WorkChoice& choice) {
   std::string text = fmt::format("by {}", name_of(choice.order));
   const int layers = choice.recompute.layers;
-  if (choice.recompute.kind != RecomputeKind::none && layers > 0) {
-    text += fmt::format(", recompute {} in {} layer{}", name_of(choice.recompute.kind), layers, layers == 1 ? "" : "s");
-  }
-  if (choice.deferred_layers > 0) {
-    text += fmt::format(", updates of {} layer{} before their next forward", choice.deferred_layers,
-                        choice.deferred_layers == 1 ? "" : "s");
-  }
+  if (choice.recompute.kind != RecomputeKind::none && layers > 0)
+    text += fmt::format(", recompute {} in {}", name_of(choice.recompute.kind), counted(layers, "layer"));
+  if (choice.deferred_layers > 0)
+    text += fmt::format(", updates of {} before their next forward", counted(choice.deferred_layers, "layer"));
   if (choice.pinned > 0) {
     text += fmt::format(", {:.0f}% kept for state that {}", 100 * choice.pinned,
                         choice.keep == Keep::held ? "is long in use" : "would be waited for");
@@ -342,6 +336,12 @@ std::string note_on(const WorkChoice& choice, const WorkScore& score, const std:
   if (tried.size() < 2) return {};
   return fmt::format("work: {}; {:.3g} s a step predicted, {:.3g} s {}", describe(choice), score.seconds,
                      tried.front().score.seconds, describe(tried.front().choice));
+}
+
+std::vector<WorkOrder> orders_of(const WorkLimits& limits) {
+  std::vector<WorkOrder> orders{first_choice(limits).order};
+  if (!limits.order && limits.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
+  return orders;
 }
 
 WorkChoice first_choice(const WorkLimits& limits) {

@@ -43,8 +43,6 @@ void StepChooser::choose_steps(const std::optional<WorkChoice>& before) {
 std::optional<WorkChoice> StepChooser::choice_with_room() {
   const WorkLimits limits = work_limits();
   const WorkChoice first = first_choice(limits);
-  std::vector<WorkOrder> orders{first.order};
-  if (!limits.order && limits.micro_batches > 1) orders.push_back(WorkOrder::by_micro_batch);
   std::vector<Recompute> kinds{first.recompute};
   const auto layers = static_cast<std::int32_t>(limits.layers);
   for (const RecomputeKind kind : {RecomputeKind::cheap, RecomputeKind::attention, RecomputeKind::block}) {
@@ -53,7 +51,7 @@ std::optional<WorkChoice> StepChooser::choice_with_room() {
   std::optional<WorkChoice> with_room;
   std::int64_t ops_of_one = 0;
   for (const Recompute& recompute : kinds) {
-    for (const WorkOrder order : orders) {
+    for (const WorkOrder order : orders_of(limits)) {
       WorkChoice choice = first;
       choice.order = order;
       choice.recompute = recompute;

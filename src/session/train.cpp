@@ -245,14 +245,14 @@ class TrainingRun {
   void require_space_beside(std::shared_ptr<SlotStore>& slots) {
     try {
       require_output_space(setup_);
-    } catch (const DeviceError& refusal) {
+    } catch (const DeviceError&) {
       slots = nullptr;
       try {
         checkpoints_.abandon();
       } catch (const DeviceError& fault) {
         observer().note(fmt::format("what was reserved for the run stays: {}", fault.what()));
       }
-      throw DeviceError("{}", refusal.what());
+      throw;
     }
   }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "base/error.h"
 
 namespace spillway {
@@ -69,10 +70,6 @@ std::string format_seconds(double seconds) {
   if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
   if (s < 86400) return fmt::format("{} h {:02} min", s / 3600, s % 3600 / 60);
   return fmt::format("{} d {} h", s / 86400, s % 86400 / 3600);
-}
-
-std::string counted(std::int64_t number, std::string_view word) {
-  return fmt::format("{} {}{}", number, word, number == 1 ? "" : "s");
 }
 
 std::string line_of(const StepRecord& r) {

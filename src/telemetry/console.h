@@ -17,9 +17,6 @@ namespace spillway {
 // "45 s", "12 min 05 s", "3 h 20 min", "2 d 4 h".
 std::string format_seconds(double seconds);
 
-// "1 step", "20 steps".
-std::string counted(std::int64_t number, std::string_view word);
-
 // "step 12/300  loss 4.1234  grad norm 1.234  lr 5.00e-05  1234 tokens/s  memory 400 MiB  …", without line end.
 std::string line_of(const StepRecord& record);
 
