@@ -62,8 +62,7 @@ class Timer {
         memory_bytes_(static_cast<double>(settings.integer("memory", 256) * mib)),
         matrix_rate_(dtype == DType::bf16 ? &matrix_rate_bf16 : &matrix_rate_f32),
         pool_(threads, [](int) { prepare_matmul_thread(); }),
-        scratch_bytes_(round_up(scratch_bytes, 4096)),
-        scratch_(scratch_bytes_ * threads) {}
+        scratch_(round_up(scratch_bytes, 4096) * threads) {}
 
   Measured measure(const std::vector<StepOp>& kind, const StepOps& step) {
     std::vector<std::vector<Stream>> streams;  // of as many ops as take turns
@@ -90,17 +89,14 @@ class Timer {
 
  private:
   void run(const BoundProgram::Call& call) {
-    pool_.run(call.kernel->tasks(), [&](int thread, std::int64_t task) {
-      std::byte* const scratch = scratch_.data() + thread * scratch_bytes_;
-      call.kernel->run(task, {call.reads, call.writes, {scratch, static_cast<std::size_t>(scratch_bytes_)}});
-    });
+    run_tasks(pool_, *call.kernel, call.reads, call.writes,
+              {scratch_.data(), static_cast<std::size_t>(scratch_.size_bytes())});
   }
 
   std::int64_t rounds_;
   double memory_bytes_;
   double (*matrix_rate_)(int);
   ThreadPool pool_;
-  std::int64_t scratch_bytes_;
   AlignedBytes scratch_;
 };
 

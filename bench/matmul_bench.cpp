@@ -81,11 +81,15 @@ class Run {
     const auto work = [&] {
       prepare_matmul_thread();
       const ProbeBuffer scratch(kernel_->scratch_bytes());
-      const KernelArgs args{
+      KernelArgs args{
           read_addresses_, write_addresses_, {scratch.data(), static_cast<std::size_t>(kernel_->scratch_bytes())}};
       while (!stop) {
         const double begin = cpu_seconds();
-        for (std::int64_t task = next++; task < kernel_->tasks(); task = next++) kernel_->run(task, args);
+        args.last_task = -1;
+        for (std::int64_t task = next++; task < kernel_->tasks(); task = next++) {
+          kernel_->run(task, args);
+          args.last_task = task;
+        }
         busy_seconds += cpu_seconds() - begin;
         barrier.arrive_and_wait();
       }

@@ -200,8 +200,11 @@ inline void run_tasks(const Kernel& kernel, std::span<const std::byte* const> re
   std::atomic<int> broken_guards{0};
   const auto work = [&] {
     const Buffer scratch(kernel.scratch_bytes(), schedule.shift_bytes);
-    const KernelArgs args{reads, writes, {scratch.data(), static_cast<std::size_t>(scratch.bytes())}};
-    for (std::size_t i = next++; i < order.size(); i = next++) kernel.run(order[i], args);
+    KernelArgs args{reads, writes, {scratch.data(), static_cast<std::size_t>(scratch.bytes())}};
+    for (std::size_t i = next++; i < order.size(); i = next++) {
+      kernel.run(order[i], args);
+      args.last_task = order[i];
+    }
     if (!scratch.guards_hold()) ++broken_guards;
   };
   std::vector<std::jthread> others;

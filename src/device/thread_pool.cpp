@@ -108,11 +108,12 @@ void ThreadPool::work(int thread) {
 
 void ThreadPool::drain(int thread) {
   inside_task = true;
+  std::int64_t last = -1;
   for (;;) {
     const std::int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
     if (index >= tasks_) break;
     try {
-      call_(context_, thread, index);
+      call_(context_, thread, index, std::exchange(last, index));
     } catch (const std::exception&) {
       if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
       next_.store(tasks_, std::memory_order_relaxed);

@@ -31,22 +31,28 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(int thread, int64 index) for each index from 0 to tasks - 1, in any order on any threads, and returns
-  // when all are done; the caller is thread 0. Allocates nothing. When a task throws (a std::exception), no more are
+  // Calls task(int thread, int64 index), or task(int thread, int64 index, int64 last), for each index from 0 to
+  // tasks - 1, in any order on any threads, and returns when all are done; the caller is thread 0. `last` is what this
+  // thread did before in this call, or -1. Allocates nothing. When a task throws (a std::exception), no more are
   // started, and the first exception is thrown here. One call at a time, and none from inside a task (checked).
   template <typename Task>
   void run(std::int64_t tasks, Task&& task) {
     using Callable = std::remove_reference_t<Task>;
     run_tasks(
         tasks,
-        [](const void* context, int thread, std::int64_t index) {
-          (*static_cast<Callable*>(const_cast<void*>(context)))(thread, index);
+        [](const void* context, int thread, std::int64_t index, std::int64_t last) {
+          Callable& call = *static_cast<Callable*>(const_cast<void*>(context));
+          if constexpr (std::is_invocable_v<Callable&, int, std::int64_t, std::int64_t>) {
+            call(thread, index, last);
+          } else {
+            call(thread, index);
+          }
         },
         &task);
   }
 
  private:
-  using Call = void (*)(const void* context, int thread, std::int64_t index);
+  using Call = void (*)(const void* context, int thread, std::int64_t index, std::int64_t last);
 
   void run_tasks(std::int64_t tasks, Call call, const void* context);
   void work(int thread);

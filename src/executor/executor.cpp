@@ -275,13 +275,8 @@ void Executor::end_instr(LaneId lane) {
 void Executor::run_op(const BoundProgram& program, OpId op, OpPace& pace) {
   program.prepare(op, data_of_ops(), call_);
   const BoundProgram::Call& call = call_;
-  const auto run = [&] {
-    threads_->run(call.kernel->tasks(), [&](int thread, std::int64_t task) {
-      std::byte* scratch = scratch_.data() + thread * scratch_bytes_;
-      call.kernel->run(task, {call.reads, call.writes, {scratch, static_cast<std::size_t>(scratch_bytes_)}});
-      check_float_mode();
-    });
-  };
+  const std::span<std::byte> scratch(scratch_.data(), static_cast<std::size_t>(scratch_.size_bytes()));
+  const auto run = [&] { run_tasks(*threads_, *call.kernel, call.reads, call.writes, scratch); };
   const std::int64_t parameters = program.updated_by(op);
   parameters > 0 ? pace.run(static_cast<double>(parameters), run) : run();
 }

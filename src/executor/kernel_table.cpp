@@ -66,6 +66,15 @@ KernelKey key_of(const Program& program, const Op& op) {
   return key;
 }
 
+void run_tasks(ThreadPool& threads, const Kernel& kernel, std::span<const std::byte* const> reads,
+               std::span<std::byte* const> writes, std::span<std::byte> scratch) {
+  const std::size_t part = scratch.size() / static_cast<std::size_t>(threads.threads());
+  threads.run(kernel.tasks(), [&](int thread, std::int64_t task, std::int64_t last_task) {
+    kernel.run(task, {reads, writes, scratch.subspan(static_cast<std::size_t>(thread) * part, part), last_task});
+    check_float_mode();
+  });
+}
+
 const Kernel& KernelCache::get_from(Kernels& kernels, const KernelKey& key, const MakeKernel& make) {
   const auto found =
       std::find_if(kernels.begin(), kernels.end(), [&](const auto& entry) { return entry.first == key; });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/page_pool.h"
+#include "device/thread_pool.h"
 #include "ops/kernel.h"
 #include "plan/layout.h"
 
@@ -44,6 +45,10 @@ class HostValues {
   std::int64_t end_bytes_ = 0;
   AlignedBytes bytes_;
 };
+
+// Runs all tasks of a kernel. Each thread has an equal part of `scratch`, whole lines of the cache.
+void run_tasks(ThreadPool& threads, const Kernel& kernel, std::span<const std::byte* const> reads,
+               std::span<std::byte* const> writes, std::span<std::byte> scratch);
 
 using MakeKernel = std::function<std::unique_ptr<Kernel>(const KernelKey&)>;
 

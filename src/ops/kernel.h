@@ -30,6 +30,7 @@ struct KernelArgs {
   std::span<const std::byte* const> reads;
   std::span<std::byte* const> writes;
   std::span<std::byte> scratch;  // of this thread, at least scratch_bytes(), 64-byte aligned, contents undefined
+  std::int64_t last_task = -1;   // of this call, that left this scratch as it is; -1: none
 
   template <typename T>
   const T* read(int i) const {

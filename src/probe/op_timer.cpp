@@ -37,8 +37,7 @@ double median(std::vector<double> times) {
 
 OpTimer::OpTimer(int threads, std::int64_t memory_bytes, std::int64_t scratch_bytes, bool huge_pages)
     : threads_(threads, [](int) { prepare_matmul_thread(); }),
-      scratch_bytes_(round_up(scratch_bytes, 4096)),
-      scratch_(scratch_bytes_ * threads),
+      scratch_(round_up(scratch_bytes, 4096) * threads),
       read_buffer_(memory_bytes / 2, huge_pages),
       write_buffer_(memory_bytes / 2, huge_pages),
       indices_(index_bytes),
@@ -77,10 +76,7 @@ double OpTimer::run_once(const KernelKey& key, const Kernel& kernel) {
     }
   }
   const auto start = SteadyClock::now();
-  threads_.run(kernel.tasks(), [&](int thread, std::int64_t task) {
-    std::byte* const scratch = scratch_.data() + thread * scratch_bytes_;
-    kernel.run(task, {reads, writes, {scratch, static_cast<std::size_t>(scratch_bytes_)}});
-  });
+  run_tasks(threads_, kernel, reads, writes, {scratch_.data(), static_cast<std::size_t>(scratch_.size_bytes())});
   const double seconds = seconds_since(start);
   if (in_place) fill_with_numbers(read, operand_bytes(key.reads));  // results may be no numbers as another type
   return seconds;

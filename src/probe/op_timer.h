@@ -32,7 +32,6 @@ class OpTimer {
 
  private:
   ThreadPool threads_;
-  std::int64_t scratch_bytes_;
   AlignedBytes scratch_;
   ProbeBuffer read_buffer_;
   ProbeBuffer write_buffer_;

@@ -44,7 +44,7 @@ class RowsKernel : public Kernel {
 };
 
 // dW = dyᵀ·x for W [out, in], xᵀ·dy for W [in, out]. The left factor's columns of a part's rows are transposed to a
-// dense matrix first: products read rows.
+// dense matrix first, since products read rows, and serve all parts of these rows that a thread comes to.
 class WeightGradientKernel : public Kernel {
  public:
   explicit WeightGradientKernel(const KernelKey& key)
@@ -59,7 +59,7 @@ class WeightGradientKernel : public Kernel {
                   .in = dy_type_.dtype,
                   .out = c_type_.dtype,
                   .accumulate = present(key.reads[2])},
-                 layout_, true),
+                 layout_),
         left_(layout_.take(product_.most_part_rows() * product_.copied_row_stride() * size_of(dy_type_.dtype))) {}
 
   std::int64_t tasks() const override { return product_.tasks(); }
@@ -70,7 +70,9 @@ class WeightGradientKernel : public Kernel {
     const std::byte* const x = row_of(args.reads[0], x_type_, row_begin_);
     const std::byte* const dy = args.reads[1];
     void* const left = scratch_part(args.scratch, left_);
-    transpose_columns(weight_out_in_ ? dy : x, product_.part(task), left);
+    const MatmulPart part = product_.part(task);
+    const bool is_there = args.last_task >= 0 && product_.part(args.last_task).row == part.row;
+    if (!is_there) transpose_columns(weight_out_in_ ? dy : x, part, left);
     product_.run(task,
                  {.a = left,
                   .a_stride = product_.copied_row_stride(),

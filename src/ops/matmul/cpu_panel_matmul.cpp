@@ -18,12 +18,12 @@ std::int64_t matmul_panel_rows(std::int64_t rows) {
   return rows <= 1024 ? 128 : 256;
 }
 
-PanelMatmul::PanelMatmul(const MatmulShape& shape, ScratchLayout& layout, bool copies_a)
+PanelMatmul::PanelMatmul(const MatmulShape& shape, ScratchLayout& layout)
     : shape_(shape),
       panel_rows_(std::min(shape.m, matmul_panel_rows(shape.m))),
       widened_(shape.in == DType::bf16 && !matmul_has_bf16()) {
   if (TileMatmul::serves(shape)) {
-    tiles_.emplace(shape, layout, copies_a);
+    tiles_.emplace(shape, layout);
   } else if (widened_) {
     make_widened(layout);
   } else {

@@ -23,14 +23,16 @@ constexpr std::int64_t row_bytes = tile_side * std::int64_t{sizeof(float)};
 [[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline void add_products(const std::uint32_t* a, std::int64_t a_stride,
                                                                       const std::uint32_t* left,
                                                                       const std::uint32_t* right) {
-  _tile_stream_loadd(6, left, row_bytes);
-  _tile_stream_loadd(7, right, row_bytes);
+  const auto* const low = reinterpret_cast<const std::byte*>(a) + tile_side * a_stride;
+  _tile_stream_loadd(5, left, row_bytes);
   _tile_loadd(4, a, a_stride);
-  _tile_loadd(5, reinterpret_cast<const std::byte*>(a) + tile_side * a_stride, a_stride);
-  _tile_dpbf16ps(0, 4, 6);
-  _tile_dpbf16ps(1, 4, 7);
-  _tile_dpbf16ps(2, 5, 6);
-  _tile_dpbf16ps(3, 5, 7);
+  _tile_dpbf16ps(0, 4, 5);
+  _tile_loadd(4, low, a_stride);
+  _tile_dpbf16ps(2, 4, 5);
+  _tile_stream_loadd(5, right, row_bytes);
+  _tile_dpbf16ps(3, 4, 5);
+  _tile_loadd(4, a, a_stride);
+  _tile_dpbf16ps(1, 4, 5);
 }
 
 // The last `steps` of k, less than sixteen: with zeros behind them.

@@ -42,7 +42,7 @@ constexpr Tiling amx_tiling = {.rows = 32,
                                .panel_columns = 16,
                                .steps = 16,
                                .whole_chunk_steps = 384,
-                               .most_chunk_steps = 192,
+                               .most_chunk_steps = 256,
                                .most_block_steps = 768,
                                .block_bytes = 768 * kib,
                                .most_part_rows = 1024};
@@ -136,7 +136,7 @@ bool TileMatmul::serves(const MatmulShape& shape) {
   return whole_units && types && shape.m >= fewest_rows && matmul_tile_isa() != Isa::baseline;
 }
 
-TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, bool copies_a, Bf16Product how)
+TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, Bf16Product how)
     : shape_(shape),
       how_(shape.in == DType::bf16 ? how : Bf16Product::widened),
       unit_(how_ == Bf16Product::widened ? DType::f32 : DType::bf16),
@@ -147,8 +147,7 @@ TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, bool cop
   tile_rows_ = tiling.rows;
   tile_steps_ = tiling.steps;
   row_parts_ = std::clamp(divide_up(fewest_tasks, divide_up(shape.n, least_part_columns)),
-                          divide_up(shape.m, copies_a ? usual_part_rows : tiling.most_part_rows),
-                          divide_up(shape.m, usual_part_rows));
+                          divide_up(shape.m, tiling.most_part_rows), divide_up(shape.m, usual_part_rows));
   part_rows_ = even_part(shape.m, row_parts_, tile_rows_);
   row_parts_ = divide_up(shape.m, part_rows_);
   const std::int64_t wanted = std::max(divide_up(shape.n, most_part_columns), divide_up(fewest_tasks, row_parts_));

@@ -22,8 +22,8 @@ std::int64_t matmul_panel_rows(std::int64_t rows);
 
 class PanelMatmul {
  public:
-  // `shape` is that of the whole product. Books its scratch in `layout`. `copies_a` as in TileMatmul.
-  PanelMatmul(const MatmulShape& shape, ScratchLayout& layout, bool copies_a = false);
+  // `shape` is that of the whole product. Books its scratch in `layout`.
+  PanelMatmul(const MatmulShape& shape, ScratchLayout& layout);
 
   const MatmulShape& shape() const { return shape_; }
   // The grid depends on the shape alone.

@@ -45,10 +45,8 @@ class TileMatmul {
   // Whether this processor and shape are served. Depends on nothing else.
   static bool serves(const MatmulShape& shape);
 
-  // Books its scratch in `layout`. `copies_a`: the caller copies rows of A for each part, which a grid of many columns
-  // makes dear.
-  TileMatmul(const MatmulShape& shape, ScratchLayout& layout, bool copies_a = false,
-             Bf16Product how = matmul_bf16_product());
+  // Books its scratch in `layout`.
+  TileMatmul(const MatmulShape& shape, ScratchLayout& layout, Bf16Product how = matmul_bf16_product());
 
   // The grid depends on the shape alone.
   std::int64_t tasks() const { return row_parts_ * column_parts_; }
