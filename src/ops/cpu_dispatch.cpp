@@ -12,14 +12,14 @@ Isa detect() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isa = Isa::avx2;
   if (isa == Isa::avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    isa = Isa::avx512;
+    isa = __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
   }
   const char* cap = std::getenv("SPILLWAY_MAX_ISA");
   if (cap == nullptr) return isa;
-  for (const Isa allowed : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+  for (const Isa allowed : {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
     if (cap == name_of(allowed)) return allowed < isa ? allowed : isa;
   }
-  throw UserError("SPILLWAY_MAX_ISA: '{}' is not baseline, avx2 or avx512", cap);
+  throw UserError("SPILLWAY_MAX_ISA: '{}' is not baseline, avx2, avx512 or avx512_bf16", cap);
 }
 
 LinesAhead detect_lines_ahead() {
@@ -52,6 +52,7 @@ std::string_view name_of(Isa isa) {
     case Isa::baseline: return "baseline";
     case Isa::avx2: return "avx2";
     case Isa::avx512: return "avx512";
+    case Isa::avx512_bf16: return "avx512_bf16";
   }
   return "?";
 }

@@ -6,9 +6,9 @@
 
 namespace spillway {
 
-enum class Isa { baseline, avx2, avx512 };
+enum class Isa { baseline, avx2, avx512, avx512_bf16 };
 
-// The best target the processor has, capped by SPILLWAY_MAX_ISA (baseline, avx2 or avx512) in the environment.
+// The best target the processor has, capped by SPILLWAY_MAX_ISA (one of these names) in the environment.
 Isa best_isa();
 std::string_view name_of(Isa isa);
 
@@ -26,7 +26,7 @@ LinesAhead lines_ahead();
 }  // namespace spillway
 
 // In kernel*.cpp define functions in namespace spillway::SPILLWAY_TARGET; in cpu.cpp declare them for all targets with
-// this and call pick(&baseline::f, &avx2::f, &avx512::f).
+// this and call pick(SPILLWAY_TARGETS(f)).
 #define SPILLWAY_DECLARE_TARGETS(declaration) \
   namespace spillway::baseline {              \
   declaration;                                \
@@ -36,13 +36,19 @@ LinesAhead lines_ahead();
   }                                           \
   namespace spillway::avx512 {                \
   declaration;                                \
+  }                                           \
+  namespace spillway::avx512_bf16 {           \
+  declaration;                                \
   }
+#define SPILLWAY_TARGETS(...) \
+  &baseline::__VA_ARGS__, &avx2::__VA_ARGS__, &avx512::__VA_ARGS__, &avx512_bf16::__VA_ARGS__
 
 namespace spillway {
 
 template <typename Function>
-Function pick(Function baseline, Function avx2, Function avx512) {
+Function pick(Function baseline, Function avx2, Function avx512, Function avx512_bf16) {
   switch (best_isa()) {
+    case Isa::avx512_bf16: return avx512_bf16;
     case Isa::avx512: return avx512;
     case Isa::avx2: return avx2;
     case Isa::baseline: break;

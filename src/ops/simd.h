@@ -47,12 +47,33 @@ SPILLWAY_INLINE u32x16 bf16_above(f32x16 value) {
   return keep_nan(value, u + 0x7fffU + ((u >> 16) & 1U));
 }
 SPILLWAY_INLINE f32x16 rounded_to_bf16(f32x16 value) { return from_bits(bf16_above(value) & 0xffff0000U); }
-SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) { store_as(to, lower_halves(bf16_above(value) >> 16)); }
 // Two vectors, one behind the other.
 SPILLWAY_INLINE void store(float* to, f32x16 first, f32x16 second) {
   store(to, first);
   store(to + lanes, second);
 }
+#ifdef __AVX512BF16__
+// The instructions round as bf16_above does, but for what is below the smallest normal number, which they take as zero.
+SPILLWAY_INLINE __mmask16 where_subnormal(f32x16 value) { return _mm512_fpclass_ps_mask(value.part[0], 0x20); }
+SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) {
+  if (where_subnormal(value) != 0) [[unlikely]] {
+    store_as(to, lower_halves(bf16_above(value) >> 16));
+  } else {
+    const __m256bh rounded = _mm512_cvtneps_pbh(value.part[0]);
+    std::memcpy(to, &rounded, sizeof rounded);
+  }
+}
+SPILLWAY_INLINE void store(bf16_t* to, f32x16 first, f32x16 second) {
+  if ((where_subnormal(first) | where_subnormal(second)) != 0) [[unlikely]] {
+    store(to, first);
+    store(to + lanes, second);
+  } else {
+    const __m512bh rounded = _mm512_cvtne2ps_pbh(second.part[0], first.part[0]);
+    std::memcpy(to, &rounded, sizeof rounded);
+  }
+}
+#else
+SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) { store_as(to, lower_halves(bf16_above(value) >> 16)); }
 SPILLWAY_INLINE void store(bf16_t* to, f32x16 first, f32x16 second) {
 #ifdef __AVX512BW__
   using u16x32 = std::uint16_t __attribute__((vector_size(64)));
@@ -66,6 +87,7 @@ SPILLWAY_INLINE void store(bf16_t* to, f32x16 first, f32x16 second) {
   store(to + lanes, second);
 #endif
 }
+#endif
 
 // The first `count` lanes, the rest zero; and storing only those.
 template <typename T>

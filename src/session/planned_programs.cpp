@@ -54,7 +54,7 @@ std::int64_t fixed_bytes_for(std::span<const Program* const> programs, const Sta
   bytes += static_cast<std::int64_t>(kernels.size()) * bytes_per_kernel;
   bytes += kernels.compiled_products() * bytes_per_product;
   bytes += threads * bytes_per_thread;
-  if (best_isa() != Isa::avx512 && kernels.compiled_products() > 0) bytes += threads * library_bytes_per_thread;
+  if (best_isa() < Isa::avx512 && kernels.compiled_products() > 0) bytes += threads * library_bytes_per_thread;
   // A block while the model is loaded or saved; a slot while a commit is read, before there is scratch (Executor::run),
   // or while the manifest of one is written.
   const std::int64_t scratch_bytes = threads * round_up(kernels.scratch_bytes(), 4096);

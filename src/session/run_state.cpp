@@ -141,7 +141,8 @@ Texts texts_of_options(const TrainOptions& options) {
 }
 
 std::string numeric_key() {
-  return fmt::format("{}; kernels {}{}; sums in blocks of {}", matmul_numeric_key(), name_of(best_isa()),
+  const Isa bits = std::min(best_isa(), Isa::avx512);  // those of avx512_bf16 too
+  return fmt::format("{}; kernels {}{}; sums in blocks of {}", matmul_numeric_key(), name_of(bits),
                      best_isa() == Isa::baseline ? " with exp in two roundings, attention to base 2"
                                                  : " with fused exp, attention to base 2",
                      reduction_block_elements);

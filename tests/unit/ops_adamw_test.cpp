@@ -244,6 +244,9 @@ void expect_targets_agree(Rng& rng) {
     if (best_isa() >= Isa::avx512) {
       EXPECT_TRUE(run_target<T>(&avx512::adamw_chunk<T>, example, ahead) == expected);
     }
+    if (best_isa() >= Isa::avx512_bf16) {
+      EXPECT_TRUE(run_target<T>(&avx512_bf16::adamw_chunk<T>, example, ahead) == expected);
+    }
   }
 }
 
@@ -354,6 +357,9 @@ void expect_packed_targets_agree(Rng& rng) {
   }
   if (best_isa() >= Isa::avx512) {
     EXPECT_TRUE(run_packed_target<T>(&avx512::adamw_chunk<T>, example) == expected);
+  }
+  if (best_isa() >= Isa::avx512_bf16) {
+    EXPECT_TRUE(run_packed_target<T>(&avx512_bf16::adamw_chunk<T>, example) == expected);
   }
 }
 

@@ -203,6 +203,10 @@ TEST(CrossEntropy, TargetsAgree) {
   EXPECT_EQ(all(&avx512::largest_logit, &avx512::sum_of_exp, &avx512::logits_gradient<float>,
                 &avx512::logits_gradient<bf16_t>),
             fused);
+  if (best_isa() < Isa::avx512_bf16) return;
+  EXPECT_EQ(all(&avx512_bf16::largest_logit, &avx512_bf16::sum_of_exp, &avx512_bf16::logits_gradient<float>,
+                &avx512_bf16::logits_gradient<bf16_t>),
+            fused);
 }
 
 TEST(CrossEntropy, RecordsOneOpAChunk) {

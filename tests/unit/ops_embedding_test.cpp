@@ -193,6 +193,9 @@ TEST(Embedding, TargetsAgree) {
     if (best_isa() >= Isa::avx512) {
       EXPECT_TRUE(all(&avx512::accumulate_embedding<T>, &avx512::add_position<T>) == expected);
     }
+    if (best_isa() >= Isa::avx512_bf16) {
+      EXPECT_TRUE(all(&avx512_bf16::accumulate_embedding<T>, &avx512_bf16::add_position<T>) == expected);
+    }
   };
   check.template operator()<float>(random_matrix(DType::f32, 1, 77, seeded.rng),
                                    random_matrix(DType::f32, 1, 77, seeded.rng));

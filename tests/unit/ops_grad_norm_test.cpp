@@ -74,6 +74,9 @@ void expect_targets_agree(const std::vector<T>& grad) {
     if (best_isa() >= Isa::avx512) {
       EXPECT_EQ(avx512::block_sum_squares(grad.data(), count, ahead), expected);
     }
+    if (best_isa() >= Isa::avx512_bf16) {
+      EXPECT_EQ(avx512_bf16::block_sum_squares(grad.data(), count, ahead), expected);
+    }
   }
 }
 

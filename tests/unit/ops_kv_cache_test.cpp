@@ -142,6 +142,8 @@ TEST(KvAttention, TargetsAgree) {
     }
     if (best_isa() < Isa::avx512) return;
     EXPECT_EQ(result(&avx512::attend_cached<T>), fused);
+    if (best_isa() < Isa::avx512_bf16) return;
+    EXPECT_EQ(result(&avx512_bf16::attend_cached<T>), fused);
   };
   check.template operator()<float>(DType::f32);
   check.template operator()<bf16_t>(DType::bf16);

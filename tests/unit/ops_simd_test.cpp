@@ -106,10 +106,11 @@ std::vector<std::vector<std::byte>> bytes_of(const std::vector<T>&... values) {
 
 // `call(function)` gives what the function wrote.
 template <typename Function, typename Call>
-void expect_same_bits(Function baseline, Function avx2, Function avx512, Call call) {
+void expect_same_bits(Function baseline, Function avx2, Function avx512, Function avx512_bf16, Call call) {
   const auto expected = call(baseline);
   EXPECT_TRUE(best_isa() < Isa::avx2 || call(avx2) == expected) << "avx2 differs from baseline";
   EXPECT_TRUE(best_isa() < Isa::avx512 || call(avx512) == expected) << "avx512 differs from baseline";
+  EXPECT_TRUE(best_isa() < Isa::avx512_bf16 || call(avx512_bf16) == expected) << "avx512_bf16 differs from baseline";
 }
 
 float number_of(float value) { return value; }
@@ -118,7 +119,7 @@ float number_of(bf16_t value) { return widen(value); }
 // Of what is made of exp, in which the baseline rounds more often: `call(function)` gives numbers. The others agree
 // with each other to the bit, and with the baseline within rounding.
 template <typename Function, typename Call>
-void expect_same_where_fused(Function baseline, Function avx2, Function avx512, Call call) {
+void expect_same_where_fused(Function baseline, Function avx2, Function avx512, Function avx512_bf16, Call call) {
   if (best_isa() < Isa::avx2) return;
   const auto expected = call(baseline);
   const auto fused = call(avx2);
@@ -130,11 +131,13 @@ void expect_same_where_fused(Function baseline, Function avx2, Function avx512, 
     if (found == wanted || (std::isnan(found) && std::isnan(wanted))) continue;
     ASSERT_NEAR(found, wanted, relative * std::abs(wanted) + 1e-6F) << i;
   }
-  if (best_isa() < Isa::avx512) return;
-  const auto wide = call(avx512);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const bool nan = std::isnan(number_of(wide[i])) && std::isnan(number_of(fused[i]));
-    ASSERT_TRUE(nan || std::memcmp(&wide[i], &fused[i], sizeof wide[i]) == 0) << i << ": avx512 differs from avx2";
+  for (const auto& [isa, function] : {std::pair(Isa::avx512, avx512), std::pair(Isa::avx512_bf16, avx512_bf16)}) {
+    if (best_isa() < isa) return;
+    const auto wide = call(function);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const bool nan = std::isnan(number_of(wide[i])) && std::isnan(number_of(fused[i]));
+      ASSERT_TRUE(nan || std::memcmp(&wide[i], &fused[i], sizeof wide[i]) == 0) << i << ": " << name_of(isa);
+    }
   }
 }
 
@@ -154,8 +157,9 @@ class Targets : public testing::Test {
 using Types = testing::Types<float, bf16_t>;
 TYPED_TEST_SUITE(Targets, Types);
 
-#define SPILLWAY_EACH_TARGET(type, name) \
-  static_cast<type>(&baseline::name), static_cast<type>(&avx2::name), static_cast<type>(&avx512::name)
+#define SPILLWAY_EACH_TARGET(type, name)                                                                \
+  static_cast<type>(&baseline::name), static_cast<type>(&avx2::name), static_cast<type>(&avx512::name), \
+      static_cast<type>(&avx512_bf16::name)
 
 TYPED_TEST(Targets, ElementwiseOpsAgree) {
   using T = TypeParam;
@@ -230,11 +234,9 @@ TYPED_TEST(Targets, NormsAgree) {
 template <typename T>
 AttentionKernels<T> (*const attention_of_targets[])() = {};
 template <>
-AttentionKernels<float> (*const attention_of_targets<float>[])() = {
-    &baseline::attention_kernels_f32, &avx2::attention_kernels_f32, &avx512::attention_kernels_f32};
+AttentionKernels<float> (*const attention_of_targets<float>[])() = {SPILLWAY_TARGETS(attention_kernels_f32)};
 template <>
-AttentionKernels<bf16_t> (*const attention_of_targets<bf16_t>[])() = {
-    &baseline::attention_kernels_bf16, &avx2::attention_kernels_bf16, &avx512::attention_kernels_bf16};
+AttentionKernels<bf16_t> (*const attention_of_targets<bf16_t>[])() = {SPILLWAY_TARGETS(attention_kernels_bf16)};
 
 TYPED_TEST(Targets, AttentionAgrees) {
   using T = TypeParam;
@@ -267,7 +269,8 @@ TYPED_TEST(Targets, AttentionAgrees) {
         return terms;
       };
       SCOPED_TRACE(fmt::format("{} x {}{}", size, size, diagonal ? ", on the diagonal" : ""));
-      expect_same_where_fused(attention_of_targets<T>[0], attention_of_targets<T>[1], attention_of_targets<T>[2], all);
+      expect_same_where_fused(attention_of_targets<T>[0], attention_of_targets<T>[1], attention_of_targets<T>[2],
+                              attention_of_targets<T>[3], all);
     }
   }
 }
@@ -308,7 +311,7 @@ TEST(RoundTargets, Agree) {
   std::vector<float> x(100'003);
   for (float& value : x) value = std::bit_cast<float>(static_cast<std::uint32_t>(seeded.rng()));  // NaN included
   std::vector<bf16_t> y(x.size());
-  expect_same_bits(&baseline::round_elements, &avx2::round_elements, &avx512::round_elements, [&](auto f) {
+  expect_same_bits(SPILLWAY_TARGETS(round_elements), [&](auto f) {
     f(x.data(), y.data(), static_cast<std::int64_t>(x.size()));
     return bytes_of(y);
   });

@@ -73,10 +73,8 @@ class Adamw final : public Kernel {
   std::int64_t grad_begin_;
   bool decay_;
   std::int64_t ahead_ = std::is_same_v<T, bf16_t> ? lines_ahead().update_bf16 : lines_ahead().update_f32;
-  void (*chunk_)(const AdamwStreams<T>&, const AdamwScalars&,
-                 float) = pick<void (*)(const AdamwStreams<T>&, const AdamwScalars&, float)>(&baseline::adamw_chunk<T>,
-                                                                                             &avx2::adamw_chunk<T>,
-                                                                                             &avx512::adamw_chunk<T>);
+  void (*chunk_)(const AdamwStreams<T>&, const AdamwScalars&, float) =
+      pick<void (*)(const AdamwStreams<T>&, const AdamwScalars&, float)>(SPILLWAY_TARGETS(adamw_chunk<T>));
 };
 
 // Whole rows a task.
@@ -122,9 +120,7 @@ class PackedAdamw final : public Kernel {
   std::int64_t grad_begin_;
   bool decay_;
   void (*chunk_)(const PackedAdamwStreams<T>&, const AdamwScalars&, float) =
-      pick<void (*)(const PackedAdamwStreams<T>&, const AdamwScalars&, float)>(&baseline::adamw_chunk<T>,
-                                                                               &avx2::adamw_chunk<T>,
-                                                                               &avx512::adamw_chunk<T>);
+      pick<void (*)(const PackedAdamwStreams<T>&, const AdamwScalars&, float)>(SPILLWAY_TARGETS(adamw_chunk<T>));
 };
 
 }  // namespace

@@ -10,27 +10,25 @@ namespace spillway {
 
 template <>
 const AttentionKernels<float>& attention_kernels<float>() {
-  static const auto kernels =
-      pick(&baseline::attention_kernels_f32, &avx2::attention_kernels_f32, &avx512::attention_kernels_f32)();
+  static const auto kernels = pick(SPILLWAY_TARGETS(attention_kernels_f32))();
   return kernels;
 }
 
 template <>
 const AttentionKernels<bf16_t>& attention_kernels<bf16_t>() {
-  static const auto kernels =
-      pick(&baseline::attention_kernels_bf16, &avx2::attention_kernels_bf16, &avx512::attention_kernels_bf16)();
+  static const auto kernels = pick(SPILLWAY_TARGETS(attention_kernels_bf16))();
   return kernels;
 }
 
 template <>
 const RowKernels<float>& row_kernels<float>() {
-  static const auto kernels = pick(&baseline::row_kernels_f32, &avx2::row_kernels_f32, &avx512::row_kernels_f32)();
+  static const auto kernels = pick(SPILLWAY_TARGETS(row_kernels_f32))();
   return kernels;
 }
 
 template <>
 const RowKernels<bf16_t>& row_kernels<bf16_t>() {
-  static const auto kernels = pick(&baseline::row_kernels_bf16, &avx2::row_kernels_bf16, &avx512::row_kernels_bf16)();
+  static const auto kernels = pick(SPILLWAY_TARGETS(row_kernels_bf16))();
   return kernels;
 }
 

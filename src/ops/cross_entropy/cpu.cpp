@@ -95,13 +95,9 @@ class CrossEntropyChunk final : public Kernel {
   std::vector<std::int64_t> columns_;  // of each tile
   std::int64_t vocabulary_ = 0;
   std::int64_t rows_per_task_ = 1;
-  float (*largest_)(const float*, std::int64_t) = pick(&baseline::largest_logit, &avx2::largest_logit,
-                                                       &avx512::largest_logit);
-  double (*sum_of_exp_)(const float*, std::int64_t, float) = pick(&baseline::sum_of_exp, &avx2::sum_of_exp,
-                                                                  &avx512::sum_of_exp);
-  void (*gradient_of_)(T*, const float*, std::int64_t, const SoftmaxRow&) = pick(&baseline::logits_gradient<T>,
-                                                                                 &avx2::logits_gradient<T>,
-                                                                                 &avx512::logits_gradient<T>);
+  float (*largest_)(const float*, std::int64_t) = pick(SPILLWAY_TARGETS(largest_logit));
+  double (*sum_of_exp_)(const float*, std::int64_t, float) = pick(SPILLWAY_TARGETS(sum_of_exp));
+  void (*gradient_of_)(T*, const float*, std::int64_t, const SoftmaxRow&) = pick(SPILLWAY_TARGETS(logits_gradient<T>));
 };
 
 class LossSum final : public Kernel {

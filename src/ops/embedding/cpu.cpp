@@ -94,9 +94,7 @@ class EmbedGrad final : public Kernel {
   std::int64_t rows_;
   std::int64_t columns_;
   std::int64_t row_begin_;
-  void (*accumulate_)(float*, const T*, std::int64_t) = pick(&baseline::accumulate_embedding<T>,
-                                                             &avx2::accumulate_embedding<T>,
-                                                             &avx512::accumulate_embedding<T>);
+  void (*accumulate_)(float*, const T*, std::int64_t) = pick(SPILLWAY_TARGETS(accumulate_embedding<T>));
 };
 
 template <typename T>
@@ -127,8 +125,7 @@ class AddPositions final : public Kernel {
   std::int64_t rows_;
   std::int64_t columns_;
   std::int64_t positions_;
-  void (*add_)(T*, const T*, const T*, std::int64_t) = pick(&baseline::add_position<T>, &avx2::add_position<T>,
-                                                            &avx512::add_position<T>);
+  void (*add_)(T*, const T*, const T*, std::int64_t) = pick(SPILLWAY_TARGETS(add_position<T>));
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace spillway {
 std::unique_ptr<Kernel> make_gelu_cpu(const KernelKey& key) {
   return with_float_type(key.reads[0].dtype, [&]<typename T>() {
     using Gelu = void (*)(const T*, T*, std::int64_t);
-    const auto gelu = pick<Gelu>(&baseline::gelu_elements, &avx2::gelu_elements, &avx512::gelu_elements);
+    const auto gelu = pick<Gelu>(SPILLWAY_TARGETS(gelu_elements));
     return make_elementwise(key.writes[0], [gelu](const KernelArgs& args, std::int64_t begin, std::int64_t count) {
       gelu(args.read<T>(0) + begin, args.write<T>(0) + begin, count);
     });
@@ -19,7 +19,7 @@ std::unique_ptr<Kernel> make_gelu_cpu(const KernelKey& key) {
 std::unique_ptr<Kernel> make_gelu_dx_cpu(const KernelKey& key) {
   return with_float_type(key.reads[0].dtype, [&]<typename T>() {
     using GeluDx = void (*)(const T*, const T*, T*, std::int64_t);
-    const auto dx = pick<GeluDx>(&baseline::gelu_dx_elements, &avx2::gelu_dx_elements, &avx512::gelu_dx_elements);
+    const auto dx = pick<GeluDx>(SPILLWAY_TARGETS(gelu_dx_elements));
     return make_elementwise(key.writes[0], [dx](const KernelArgs& args, std::int64_t begin, std::int64_t count) {
       dx(args.read<T>(0) + begin, args.read<T>(1) + begin, args.write<T>(0) + begin, count);
     });

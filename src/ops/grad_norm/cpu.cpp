@@ -32,9 +32,7 @@ class SumSquares final : public Kernel {
   std::int64_t block_elements_;
   std::int64_t blocks_;
   std::int64_t ahead_ = lines_ahead().sum_squares;
-  double (*sum_)(const T*, std::int64_t, std::int64_t) = pick(&baseline::block_sum_squares<T>,
-                                                              &avx2::block_sum_squares<T>,
-                                                              &avx512::block_sum_squares<T>);
+  double (*sum_)(const T*, std::int64_t, std::int64_t) = pick(SPILLWAY_TARGETS(block_sum_squares<T>));
 };
 
 class ClipFactor final : public Kernel {

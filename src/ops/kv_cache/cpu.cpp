@@ -103,8 +103,7 @@ class KvAttention final : public Kernel {
   std::int64_t kv_heads_;
   std::int64_t head_dim_;
   float scale_;
-  void (*attend_)(T*, const CachedHead<T>&) = pick(&baseline::attend_cached<T>, &avx2::attend_cached<T>,
-                                                   &avx512::attend_cached<T>);
+  void (*attend_)(T*, const CachedHead<T>&) = pick(SPILLWAY_TARGETS(attend_cached<T>));
 };
 
 }  // namespace

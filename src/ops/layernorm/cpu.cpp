@@ -37,9 +37,8 @@ class LayernormKernel : public Kernel {
  private:
   std::int64_t rows_, cols_;
   float epsilon_;
-  void (*normalise_)(const LayernormRows<T>&) = pick<void (*)(const LayernormRows<T>&)>(&baseline::layernorm_rows,
-                                                                                        &avx2::layernorm_rows,
-                                                                                        &avx512::layernorm_rows);
+  void (*normalise_)(const LayernormRows<T>&) =
+      pick<void (*)(const LayernormRows<T>&)>(SPILLWAY_TARGETS(layernorm_rows));
 };
 
 // One task a block of rows, which owns that block's row of both partials.
@@ -66,8 +65,8 @@ class LayernormDxKernel : public Kernel {
 
  private:
   std::int64_t rows_, cols_;
-  void (*differentiate_)(const LayernormDxBlock<T>&) = pick<void (*)(const LayernormDxBlock<T>&)>(
-      &baseline::layernorm_dx_block, &avx2::layernorm_dx_block, &avx512::layernorm_dx_block);
+  void (*differentiate_)(const LayernormDxBlock<T>&) =
+      pick<void (*)(const LayernormDxBlock<T>&)>(SPILLWAY_TARGETS(layernorm_dx_block));
 };
 
 }  // namespace

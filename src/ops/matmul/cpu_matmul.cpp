@@ -26,7 +26,8 @@ dnnl_cpu_isa_t library_isa(Isa isa) {
   switch (isa) {
     case Isa::baseline: return dnnl_cpu_isa_sse41;
     case Isa::avx2: return dnnl_cpu_isa_avx2;
-    case Isa::avx512: return dnnl_cpu_isa_all;
+    case Isa::avx512:
+    case Isa::avx512_bf16: break;
   }
   return dnnl_cpu_isa_all;
 }

@@ -6,8 +6,7 @@ SPILLWAY_DECLARE_TARGETS(PackKernels pack_kernels_of_target())
 namespace spillway {
 
 const PackKernels& pack_kernels() {
-  static const PackKernels kernels =
-      pick(&baseline::pack_kernels_of_target, &avx2::pack_kernels_of_target, &avx512::pack_kernels_of_target)();
+  static const PackKernels kernels = pick(SPILLWAY_TARGETS(pack_kernels_of_target))();
   return kernels;
 }
 

@@ -34,8 +34,7 @@ class ColumnSumsKernel : public Kernel {
 
  private:
   std::int64_t rows_, cols_, col_chunks_;
-  void (*sum_)(const ColumnSums<T>&) = pick<void (*)(const ColumnSums<T>&)>(&baseline::sum_columns, &avx2::sum_columns,
-                                                                            &avx512::sum_columns);
+  void (*sum_)(const ColumnSums<T>&) = pick<void (*)(const ColumnSums<T>&)>(SPILLWAY_TARGETS(sum_columns));
 };
 
 class AddPartialsKernel : public Kernel {
@@ -57,7 +56,7 @@ class AddPartialsKernel : public Kernel {
 
  private:
   std::int64_t count_, cols_;
-  void (*sum_)(const AddPartials&) = pick(&baseline::sum_partials, &avx2::sum_partials, &avx512::sum_partials);
+  void (*sum_)(const AddPartials&) = pick(SPILLWAY_TARGETS(sum_partials));
 };
 
 }  // namespace

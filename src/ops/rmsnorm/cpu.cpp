@@ -37,9 +37,8 @@ class RmsnormKernel : public Kernel {
  private:
   std::int64_t groups_, width_;
   float epsilon_;
-  void (*normalise_)(const RmsnormGroups<T>&) = pick<void (*)(const RmsnormGroups<T>&)>(&baseline::rmsnorm_groups,
-                                                                                        &avx2::rmsnorm_groups,
-                                                                                        &avx512::rmsnorm_groups);
+  void (*normalise_)(const RmsnormGroups<T>&) =
+      pick<void (*)(const RmsnormGroups<T>&)>(SPILLWAY_TARGETS(rmsnorm_groups));
 };
 
 // One task a block of groups, which owns that block's row of the partials.
@@ -64,8 +63,8 @@ class RmsnormDxKernel : public Kernel {
 
  private:
   std::int64_t groups_, width_;
-  void (*differentiate_)(const RmsnormDxBlock<T>&) = pick<void (*)(const RmsnormDxBlock<T>&)>(
-      &baseline::rmsnorm_dx_block, &avx2::rmsnorm_dx_block, &avx512::rmsnorm_dx_block);
+  void (*differentiate_)(const RmsnormDxBlock<T>&) =
+      pick<void (*)(const RmsnormDxBlock<T>&)>(SPILLWAY_TARGETS(rmsnorm_dx_block));
 };
 
 }  // namespace

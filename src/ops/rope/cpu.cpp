@@ -40,8 +40,7 @@ class RopeKernel : public Kernel {
  private:
   std::int64_t rows_, cols_, head_dim_;
   bool inverse_;
-  void (*rotate_)(const RopeRows<T>&) = pick<void (*)(const RopeRows<T>&)>(&baseline::rope_rows, &avx2::rope_rows,
-                                                                           &avx512::rope_rows);
+  void (*rotate_)(const RopeRows<T>&) = pick<void (*)(const RopeRows<T>&)>(SPILLWAY_TARGETS(rope_rows));
 };
 
 }  // namespace

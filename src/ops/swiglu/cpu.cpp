@@ -9,7 +9,7 @@ namespace spillway {
 std::unique_ptr<Kernel> make_swiglu_cpu(const KernelKey& key) {
   return with_float_type(key.reads[0].dtype, [&]<typename T>() {
     using Swiglu = void (*)(const T*, const T*, T*, std::int64_t);
-    const auto swiglu = pick<Swiglu>(&baseline::swiglu_elements, &avx2::swiglu_elements, &avx512::swiglu_elements);
+    const auto swiglu = pick<Swiglu>(SPILLWAY_TARGETS(swiglu_elements));
     return make_elementwise(key.writes[0], [swiglu](const KernelArgs& args, std::int64_t begin, std::int64_t count) {
       swiglu(args.read<T>(0) + begin, args.read<T>(1) + begin, args.write<T>(0) + begin, count);
     });
@@ -19,7 +19,7 @@ std::unique_ptr<Kernel> make_swiglu_cpu(const KernelKey& key) {
 std::unique_ptr<Kernel> make_swiglu_dx_cpu(const KernelKey& key) {
   return with_float_type(key.reads[0].dtype, [&]<typename T>() {
     using Dx = void (*)(const SwigluDx<T>&);
-    const auto dx = pick<Dx>(&baseline::swiglu_dx_elements, &avx2::swiglu_dx_elements, &avx512::swiglu_dx_elements);
+    const auto dx = pick<Dx>(SPILLWAY_TARGETS(swiglu_dx_elements));
     return make_elementwise(key.writes[0], [dx](const KernelArgs& args, std::int64_t begin, std::int64_t count) {
       dx({.gate = args.read<T>(0) + begin,
           .up = args.read<T>(1) + begin,
