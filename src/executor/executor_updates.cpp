@@ -23,13 +23,8 @@ void Executor::run_updates(const Following& following, OpPace& pace) {
     const Instr& instr = plan.instrs[index_of(id)];
     for (const StayId stay : instr.begins) begin_stay(following, id, stay);
     program.prepare_on_host(instr.op, data_[static_cast<std::size_t>(MemoryId::host)], call);
-    SPILLWAY_CHECK(call.kernel->scratch_bytes() == 0, "op {} wants scratch on the host", index_of(instr.op));
-    pace.run(static_cast<double>(program.updated_by(instr.op)), [&] {
-      update_threads_->run(call.kernel->tasks(), [&](int, std::int64_t task) {
-        call.kernel->run(task, {call.reads, call.writes, {}});
-        check_float_mode();
-      });
-    });
+    pace.run(static_cast<double>(program.updated_by(instr.op)),
+             [&] { run_tasks(*update_threads_, *call.kernel, call.reads, call.writes, {}); });
     end_instr(LaneId::update);
   }
 }

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "device/thread_pool.h"
 
 namespace spillway {
 
@@ -68,9 +69,13 @@ KernelKey key_of(const Program& program, const Op& op) {
 
 void run_tasks(ThreadPool& threads, const Kernel& kernel, std::span<const std::byte* const> reads,
                std::span<std::byte* const> writes, std::span<std::byte> scratch) {
-  const std::size_t part = scratch.size() / static_cast<std::size_t>(threads.threads());
+  constexpr std::int64_t line_bytes = 64;
+  const std::int64_t part = std::ssize(scratch) / threads.threads() / line_bytes * line_bytes;
+  SPILLWAY_CHECK(part >= kernel.scratch_bytes(), "{} bytes of scratch instead of {}", part, kernel.scratch_bytes());
   threads.run(kernel.tasks(), [&](int thread, std::int64_t task, std::int64_t last_task) {
-    kernel.run(task, {reads, writes, scratch.subspan(static_cast<std::size_t>(thread) * part, part), last_task});
+    kernel.run(task,
+               {reads, writes, scratch.subspan(static_cast<std::size_t>(thread * part), static_cast<std::size_t>(part)),
+                last_task});
     check_float_mode();
   });
 }

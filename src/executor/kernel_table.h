@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "device/page_pool.h"
-#include "device/thread_pool.h"
 #include "ops/kernel.h"
 #include "plan/layout.h"
 
 namespace spillway {
+
+class ThreadPool;
 
 // Zeroed bytes, aligned for kernels and for direct I/O, touched at once so that they count from the start.
 class AlignedBytes {
@@ -46,7 +47,9 @@ class HostValues {
   AlignedBytes bytes_;
 };
 
-// Runs all tasks of a kernel. Each thread has an equal part of `scratch`, whole lines of the cache.
+// Runs all tasks of a kernel. Each thread has an equal part of `scratch`, whole lines of the cache, of at least the
+// kernel's scratch_bytes() (checked). Throws what a task throws; ends the process where one changed the floating-point
+// mode.
 void run_tasks(ThreadPool& threads, const Kernel& kernel, std::span<const std::byte* const> reads,
                std::span<std::byte* const> writes, std::span<std::byte> scratch);
 

@@ -29,8 +29,9 @@ struct KernelKey {
 struct KernelArgs {
   std::span<const std::byte* const> reads;
   std::span<std::byte* const> writes;
-  std::span<std::byte> scratch;  // of this thread, at least scratch_bytes(), 64-byte aligned, contents undefined
-  std::int64_t last_task = -1;   // of this call, that left this scratch as it is; -1: none
+  std::span<std::byte> scratch;  // of this thread, at least scratch_bytes(), 64-byte aligned
+  // The task of this call, of the same reads, that left this scratch as it is; -1: its contents are undefined.
+  std::int64_t last_task = -1;
 
   template <typename T>
   const T* read(int i) const {

@@ -54,9 +54,9 @@ SPILLWAY_INLINE void store(float* to, f32x16 first, f32x16 second) {
 }
 #ifdef __AVX512BF16__
 // The instructions round as bf16_above does, but for what is below the smallest normal number, which they take as zero.
-SPILLWAY_INLINE __mmask16 where_subnormal(f32x16 value) { return _mm512_fpclass_ps_mask(value.part[0], 0x20); }
+SPILLWAY_INLINE bool any_subnormal(f32x16 value) { return _mm512_fpclass_ps_mask(value.part[0], 0x20) != 0; }
 SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) {
-  if (where_subnormal(value) != 0) [[unlikely]] {
+  if (any_subnormal(value)) [[unlikely]] {
     store_as(to, lower_halves(bf16_above(value) >> 16));
   } else {
     const __m256bh rounded = _mm512_cvtneps_pbh(value.part[0]);
@@ -64,7 +64,7 @@ SPILLWAY_INLINE void store(bf16_t* to, f32x16 value) {
   }
 }
 SPILLWAY_INLINE void store(bf16_t* to, f32x16 first, f32x16 second) {
-  if ((where_subnormal(first) | where_subnormal(second)) != 0) [[unlikely]] {
+  if (any_subnormal(first) || any_subnormal(second)) [[unlikely]] {
     store(to, first);
     store(to + lanes, second);
   } else {

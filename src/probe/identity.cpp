@@ -38,9 +38,10 @@ std::string describe_build() {
 }
 
 // Processors of two makers never share rates, but what the environment says may differ.
-std::string describe_prefetch() {
+std::string describe_kernels() {
   const LinesAhead ahead = lines_ahead();
-  return fmt::format(" prefetch {} {} {}", ahead.update_bf16, ahead.update_f32, ahead.sum_squares);
+  return fmt::format(" kernels {} prefetch {} {} {}", name_of(best_isa()), ahead.update_bf16, ahead.update_f32,
+                     ahead.sum_squares);
 }
 
 // "254:0": of a partition, its whole disk, where the system says which that is.
@@ -65,7 +66,7 @@ MachineIdentity identify_machine() {
   utsname system{};
   if (uname(&system) == 0) identity.kernel = system.release;
   identity.libraries = matmul_numeric_key();
-  identity.build = describe_build() + describe_prefetch();
+  identity.build = describe_build() + describe_kernels();
   return identity;
 }
 

@@ -9,13 +9,13 @@ shift
   /^[0-9a-f]+ <.*>:$/ {
     inside = /::adamw_chunk</
     name = $0
-    if (inside && match(name, /(baseline|avx2|avx512)::/)) ++found[substr(name, RSTART, RLENGTH - 2)]
+    if (inside && match(name, /(baseline|avx2|avx512|avx512_bf16)::/)) ++found[substr(name, RSTART, RLENGTH - 2)]
     next
   }
   inside && $2 ~ /^(v?fn?m(add|sub)|fml[as]|fn?madd|fn?msub)/ { print name; print $0; ++fused }
   inside { ++instructions }
   END {
-    split("baseline avx2 avx512", targets, " ")
+    split("baseline avx2 avx512 avx512_bf16", targets, " ")
     for (i in targets) {
       # For f32 and bf16, with moments in f32 and in 8 bits.
       if (found[targets[i]] < 4) { print "the update for " targets[i] " was not found"; exit 1 }

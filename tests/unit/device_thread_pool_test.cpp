@@ -31,6 +31,23 @@ TEST_P(DeviceThreadPool, RunsEachTaskOnce) {
   }
 }
 
+TEST_P(DeviceThreadPool, SaysWhatAThreadDidLastInThisRun) {
+  ThreadPool pool(GetParam());
+  for (int run = 0; run < 100; ++run) {
+    std::vector<std::int64_t> last_of(static_cast<std::size_t>(GetParam()), -1);
+    const auto task = [&](int thread, std::int64_t index, std::int64_t last) {
+      EXPECT_EQ(last, last_of[static_cast<std::size_t>(thread)]);
+      last_of[static_cast<std::size_t>(thread)] = index;
+      if (run % 3 == 1 && index == 5) throw std::runtime_error("the next run knows nothing of this one");
+    };
+    try {
+      pool.run(20, task);
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(run % 3, 1);
+    }
+  }
+}
+
 TEST_P(DeviceThreadPool, ManySmallRunsInCloseSuccession) {
   ThreadPool pool(GetParam());
   std::vector<std::int64_t> sums(8, 0);

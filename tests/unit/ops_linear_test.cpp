@@ -158,7 +158,8 @@ TEST(Linear, BitsDoNotDependOnOrderThreadsOrPlace) {
   for (const auto make : all_ops) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const bool optional : {false, true}) {
-        for (const LinearSize& size : {LinearSize{300, 24, 257}, LinearSize{1030, 16, 264}, LinearSize{65, 33, 47}}) {
+        for (const LinearSize& size :
+             {LinearSize{300, 24, 257}, LinearSize{1030, 16, 264}, LinearSize{65, 33, 47}, LinearSize{24, 3000, 210}}) {
           const Variant variant{.dtype = dtype, .weight_out_in = size.rows > 100, .optional = optional};
           const OpCase op = make(size, variant, seeded.rng).op;
           expect_bits_do_not_depend_on_schedule(op);
@@ -171,6 +172,37 @@ TEST(Linear, BitsDoNotDependOnOrderThreadsOrPlace) {
       }
     }
   }
+}
+
+// What a thread has transposed serves its next part of the same rows: without the factor that it was made of, the
+// first row is what it was.
+TEST(Linear, AWeightGradientTransposesOnceForAllPartsOfItsRows) {
+  if (matmul_tile_isa() == Isa::baseline) GTEST_SKIP() << "products of this processor go to the library";
+  Seeded seeded;
+  const OpCase op = weight_gradient({24, 3000, 210}, {.dtype = DType::bf16, .weight_out_in = false}, seeded.rng).op;
+  const KernelKey key = key_of(op);
+  const std::unique_ptr<Kernel> kernel = op.make(key);
+  const auto first_row = [&](bool says_last_task) {
+    Buffer x(op.reads[0].type.bytes());
+    Buffer dy(op.reads[1].type.bytes());
+    Buffer dw(key.writes[0].bytes());
+    const Buffer scratch(kernel->scratch_bytes());
+    put(x.data(), op.reads[0]);
+    put(dy.data(), op.reads[1]);
+    const std::byte* const reads[] = {x.data(), dy.data(), nullptr};
+    std::byte* const writes[] = {dw.data()};
+    KernelArgs args{reads, writes, {scratch.data(), static_cast<std::size_t>(scratch.bytes())}};
+    kernel->run(0, args);
+    std::memset(x.data(), 0, static_cast<std::size_t>(x.bytes()));
+    if (says_last_task) args.last_task = 0;
+    kernel->run(1, args);
+    std::vector<std::byte> row(dw.data(), dw.data() + key.writes[0].cols * size_of(key.writes[0].dtype));
+    return row;
+  };
+  std::vector<std::byte> expected = run_to_bytes(op)[0];
+  expected.resize(static_cast<std::size_t>(key.writes[0].cols * size_of(key.writes[0].dtype)));
+  EXPECT_TRUE(first_row(true) == expected);
+  EXPECT_FALSE(first_row(false) == expected);
 }
 
 // The order in which a process makes its kernels must leave no trace; one row is where it once did.

@@ -247,8 +247,11 @@ TYPED_TEST(Targets, AttentionAgrees) {
       scores[5] = -1000;  // no weight
       scores[6] = NAN;
       scores[7] = 3e30F;  // counts as 2
-      const std::vector<float> dp = this->random_floats(size * size);
-      const std::vector<float> delta = this->random_floats(size);
+      std::vector<float> dp = this->random_floats(size * size);
+      std::vector<float> delta = this->random_floats(size);
+      scores[8] = -347;  // 2^-125.5, whose gradient is subnormal
+      dp[8] = 1;
+      delta[8] = 0;
       std::vector<float> offsets(static_cast<std::size_t>(size), 1.5F);
       offsets.back() = INFINITY;  // of a row after the last token
       const auto all = [&](AttentionKernels<T> (*kernels)()) {

@@ -11,7 +11,7 @@ namespace {
 
 #define SPILLWAY_TILE_TARGET gnu::target("prfchw,amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")
 
-// A tile of C is two by two of the processor's: sums in 0 to 3, rows of A in 4 and 5, columns of B in 6 and 7.
+// A tile of C is two by two of the processor's: sums in 0 to 3, sixteen rows of A in 4, sixteen columns of B in 5.
 constexpr int tile_side = 16;  // rows of a register, and 32-bit units of a row
 constexpr int side = 2 * tile_side;
 constexpr std::int64_t row_bytes = tile_side * std::int64_t{sizeof(float)};
@@ -20,6 +20,8 @@ constexpr std::int64_t row_bytes = tile_side * std::int64_t{sizeof(float)};
 [[gnu::always_inline]] inline void finish_writes() { asm volatile("" : : : "memory"); }
 
 // One step of sixteen units: rows of A are a_stride bytes apart. B passes by; A is to stay in the first-level cache.
+// With a register more no load is made twice, and beside another thread on the core all wait for each other
+// (docs/techniques/register-tiles.md).
 [[SPILLWAY_TILE_TARGET, gnu::always_inline]] inline void add_products(const std::uint32_t* a, std::int64_t a_stride,
                                                                       const std::uint32_t* left,
                                                                       const std::uint32_t* right) {

@@ -123,6 +123,15 @@ void show_sanitizers([[maybe_unused]] const RegisterTile& tile, [[maybe_unused]]
 #endif
 }
 
+// As few as give tasks enough, and with them as many tasks as a few threads share out evenly.
+std::int64_t row_parts(const MatmulShape& shape, const Tiling& tiling) {
+  const std::int64_t most = divide_up(shape.m, usual_part_rows);
+  std::int64_t parts = std::clamp(divide_up(fewest_tasks, divide_up(shape.n, least_part_columns)),
+                                  divide_up(shape.m, tiling.most_part_rows), most);
+  while (parts < std::min(most, fewest_tasks) && fewest_tasks % parts != 0) ++parts;
+  return parts;
+}
+
 // `count` cut in `parts`, rounded up to whole `unit`s.
 std::int64_t even_part(std::int64_t count, std::int64_t parts, std::int64_t unit) {
   return round_up(divide_up(count, parts), unit);
@@ -146,8 +155,7 @@ TileMatmul::TileMatmul(const MatmulShape& shape, ScratchLayout& layout, Bf16Prod
   panel_columns_ = tiling.panel_columns;
   tile_rows_ = tiling.rows;
   tile_steps_ = tiling.steps;
-  row_parts_ = std::clamp(divide_up(fewest_tasks, divide_up(shape.n, least_part_columns)),
-                          divide_up(shape.m, tiling.most_part_rows), divide_up(shape.m, usual_part_rows));
+  row_parts_ = row_parts(shape, tiling);
   part_rows_ = even_part(shape.m, row_parts_, tile_rows_);
   row_parts_ = divide_up(shape.m, part_rows_);
   const std::int64_t wanted = std::max(divide_up(shape.n, most_part_columns), divide_up(fewest_tasks, row_parts_));
