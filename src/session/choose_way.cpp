@@ -26,8 +26,12 @@ void StepChooser::choose_way() {
     if (!setup_.planned.has_device()) candidates.push_back({UpdateWay::speculative, UpdateWay::deferred});
   }
   WayChosen best{setup_.work, {searched_way_}, std::numeric_limits<double>::infinity()};
+  auto to_search =
+      std::count_if(candidates.begin(), candidates.end(), [&](const auto& ways) { return !is_searched(ways); });
   for (const std::vector<UpdateWay>& ways : candidates) {
-    std::optional<WayChosen> tried = try_ways(ways);
+    const double share = 1.0 / static_cast<double>(std::max<std::ptrdiff_t>(1, to_search));
+    std::optional<WayChosen> tried = try_ways(ways, share);
+    if (!is_searched(ways)) --to_search;
     if (tried && tried->seconds < best.seconds * (1 - least_gain)) best = std::move(*tried);
   }
   take_work(best.work);
@@ -35,10 +39,9 @@ void StepChooser::choose_way() {
 }
 
 // Leaves them planned. Endless where a step after backward writes more than it may, since something has to be taken.
-std::optional<StepChooser::WayChosen> StepChooser::try_ways(const std::vector<UpdateWay>& ways) {
-  const bool is_searched = ways == std::vector{searched_way_};
-  if (is_searched && planner_.ways() != ways) planner_.plan(setup_.work.choice, ways);
-  const std::optional<WorkChosen> chosen = is_searched ? std::optional(setup_.work) : plan_best_of(ways);
+std::optional<StepChooser::WayChosen> StepChooser::try_ways(const std::vector<UpdateWay>& ways, double share) {
+  if (is_searched(ways) && planner_.ways() != ways) planner_.plan(setup_.work.choice, ways);
+  const std::optional<WorkChosen> chosen = is_searched(ways) ? std::optional(setup_.work) : plan_best_of(ways, share);
   if (!chosen) return std::nullopt;
   if (ways.front() == UpdateWay::after) {
     const bool may = chosen->score.writes_at_most(setup_.options.max_disk_writes_per_day);
@@ -53,11 +56,12 @@ std::optional<StepChooser::WayChosen> StepChooser::try_ways(const std::vector<Up
 
 // The work was chosen for a step that goes another way, and is chosen anew near that for one that goes these: it waits
 // elsewhere. Leaves the choice planned; nothing where no step can go so.
-std::optional<WorkChosen> StepChooser::plan_best_of(const std::vector<UpdateWay>& ways) {
+std::optional<WorkChosen> StepChooser::plan_best_of(const std::vector<UpdateWay>& ways, double share) {
   WorkLimits limits = work_limits();
   limits.before = setup_.work.choice;
   limits.stays_near = true;
-  limits.most_ops = std::max<std::int64_t>(0, most_ops_ - (planner_.planned_ops() - ops_before_));
+  const std::int64_t left = std::max<std::int64_t>(0, most_ops_ - (planner_.planned_ops() - ops_before_));
+  limits.most_ops = static_cast<std::int64_t>(share * static_cast<double>(left));
   WorkChosen chosen = choose_work(limits, [&](const WorkChoice& choice) { return planner_.score_of(choice, ways); });
   if (!chosen.score.fits) return std::nullopt;
   if (!(chosen.choice == chosen.tried.back().choice)) planner_.plan(chosen.choice, ways);

@@ -81,10 +81,17 @@ class Search {
     if (!limits_.recompute) try_kinds(plain);
     if (!chosen_.score.fits) return std::move(chosen_);
     const WorkChoice best = chosen_.choice;
-    improve(best, Keep::awaited, 0.5);
-    improve(best, Keep::held, 1);
-    if (!limits_.policy) try_policies(chosen_.choice);
-    if (!limits_.policy) try_policy(chosen_.choice, Policy::belady);
+    improve(best, Keep::awaited, 0.4);
+    improve(best, Keep::held, 0.4);
+    if (const std::optional<WorkChoice> other = best_of_another_kind()) {
+      improve(*other, Keep::awaited, 0.5);
+      improve(*other, Keep::held, 1);
+    }
+    if (limits_.policy) return std::move(chosen_);
+    try_policies(chosen_.choice);
+    for (const auto& choice : {std::optional(chosen_.choice), best_of_another_kind()}) {
+      if (choice) try_policy(*choice, Policy::belady);
+    }
     return std::move(chosen_);
   }
 
@@ -173,11 +180,21 @@ class Search {
     for (WorkChoice before = choice;; before = choice) {
       if (!limits_.policy) choice = best_kept(choice, keep);
       if (!limits_.deferred_layers) choice = climb(choice, deferrals_of(choice));
-      if (choice == before && !limits_.recompute) choice = best_recomputed(choice);
       if (choice == before && !limits_.settling) choice = best_settling(choice);
+      if (choice == before && !limits_.recompute) choice = best_recomputed(choice);
       if (choice == before) break;
     }
     most_ops_ = limits_.most_ops;
+  }
+
+  // The best that was tried and recomputes otherwise than the best of all.
+  std::optional<WorkChoice> best_of_another_kind() const {
+    const WorkTried* best = nullptr;
+    for (const WorkTried& tried : chosen_.tried) {
+      const bool is_other = tried.choice.recompute.kind != chosen_.choice.recompute.kind;
+      if (is_other && tried.score.fits && (best == nullptr || is_better(tried.score, best->score))) best = &tried;
+    }
+    return best == nullptr ? std::nullopt : std::optional(best->choice);
   }
 
   // Of our own rule, also where another one's plan was better.

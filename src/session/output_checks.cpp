@@ -62,9 +62,10 @@ void require_events_can_be_written(const TrainOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
-  if (error)
-    throw UserError("logging_dir: {} cannot be written ({}); name another folder, or give report_to: none",
-                    folder.string(), error.message());
+  if (!error) return;
+  const bool named = !options.logging_dir.empty();
+  throw UserError("{}: {} cannot be written ({}); name another folder{}", named ? "logging_dir" : "output_dir",
+                  folder.string(), error.message(), named ? ", or give report_to: none" : "");
 }
 
 void require_output_space(const TrainingSetup& setup) {

@@ -39,8 +39,10 @@ class StepChooser {
     double seconds = 0;
   };
   void choose_way();
-  std::optional<WayChosen> try_ways(const std::vector<UpdateWay>& ways);
-  std::optional<WorkChosen> plan_best_of(const std::vector<UpdateWay>& ways);
+  bool is_searched(const std::vector<UpdateWay>& ways) const { return ways == std::vector{searched_way_}; }
+  // With this share of the work of choosing that is left.
+  std::optional<WayChosen> try_ways(const std::vector<UpdateWay>& ways, double share = 1);
+  std::optional<WorkChosen> plan_best_of(const std::vector<UpdateWay>& ways, double share = 1);
   void take_work(const WorkChosen& chosen);
   bool may_write_as(const std::vector<UpdateWay>& ways) const;
 

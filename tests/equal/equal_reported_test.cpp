@@ -92,6 +92,18 @@ TEST_F(Reported, AFolderThatCannotBeWrittenIsToldBeforeAnythingIsLoaded) {
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "out/metrics.jsonl"));
 }
 
+TEST_F(Reported, AFolderInTheOutputFolderThatCannotBeWrittenIsToldAsItsOwn) {
+  std::filesystem::create_directory(scratch_ / "out");
+  scratch_.file("out/runs", "no folder");
+  RecordingObserver observer;
+  try {
+    run_train(options_, observer);
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), testing::StartsWith("output_dir: " + (scratch_ / "out/runs").string() + " cannot be"));
+  }
+}
+
 // Asks the run for its numbers while it goes on.
 class Scraper : public RecordingObserver {
  public:
