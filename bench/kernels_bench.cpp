@@ -88,10 +88,7 @@ class Timer {
   }
 
  private:
-  void run(const BoundProgram::Call& call) {
-    run_tasks(pool_, *call.kernel, call.reads, call.writes,
-              {scratch_.data(), static_cast<std::size_t>(scratch_.size_bytes())});
-  }
+  void run(const BoundProgram::Call& call) { run_tasks(pool_, *call.kernel, call.reads, call.writes, scratch_.all()); }
 
   std::int64_t rounds_;
   double memory_bytes_;

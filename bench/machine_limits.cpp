@@ -133,9 +133,7 @@ double product_rate_bf16(int threads) {
   std::byte* const writes[] = {y.data()};
   ThreadPool pool(threads, [](int) { prepare_matmul_thread(); });
   constexpr int rounds = 40;
-  const auto once = [&] {
-    run_tasks(pool, *kernel, reads, writes, {scratch.data(), static_cast<std::size_t>(scratch.size_bytes())});
-  };
+  const auto once = [&] { run_tasks(pool, *kernel, reads, writes, scratch.all()); };
   once();
   const auto start = SteadyClock::now();
   for (int i = 0; i < rounds; ++i) once();

@@ -40,8 +40,7 @@ std::vector<std::vector<std::byte>> run_alone(const Kernel& kernel, const Kernel
   }
   for (const ValueType& type : key.writes) write.push_back(memory.emplace_back(type.bytes()).data());
   const AlignedBytes scratch(std::max<std::int64_t>(1, kernel.scratch_bytes()));
-  for (std::int64_t task = 0; task < kernel.tasks(); ++task)
-    kernel.run(task, {read, write, {scratch.data(), static_cast<std::size_t>(scratch.size_bytes())}});
+  for (std::int64_t task = 0; task < kernel.tasks(); ++task) kernel.run(task, {read, write, scratch.all()});
   std::vector<std::vector<std::byte>> written;
   for (std::size_t i = 0; i < write.size(); ++i) written.emplace_back(write[i], write[i] + key.writes[i].bytes());
   return written;

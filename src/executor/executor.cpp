@@ -275,8 +275,7 @@ void Executor::end_instr(LaneId lane) {
 void Executor::run_op(const BoundProgram& program, OpId op, OpPace& pace) {
   program.prepare(op, data_of_ops(), call_);
   const BoundProgram::Call& call = call_;
-  const std::span<std::byte> scratch(scratch_.data(), static_cast<std::size_t>(scratch_.size_bytes()));
-  const auto run = [&] { run_tasks(*threads_, *call.kernel, call.reads, call.writes, scratch); };
+  const auto run = [&] { run_tasks(*threads_, *call.kernel, call.reads, call.writes, scratch_.all()); };
   const std::int64_t parameters = program.updated_by(op);
   parameters > 0 ? pace.run(static_cast<double>(parameters), run) : run();
 }

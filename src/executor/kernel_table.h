@@ -20,6 +20,7 @@ class AlignedBytes {
   explicit AlignedBytes(std::int64_t bytes = 0);
   std::byte* data() const { return data_.get(); }
   std::int64_t size_bytes() const { return size_bytes_; }
+  std::span<std::byte> all() const { return {data_.get(), static_cast<std::size_t>(size_bytes_)}; }
 
  private:
   struct Free {

@@ -76,7 +76,7 @@ double OpTimer::run_once(const KernelKey& key, const Kernel& kernel) {
     }
   }
   const auto start = SteadyClock::now();
-  run_tasks(threads_, kernel, reads, writes, {scratch_.data(), static_cast<std::size_t>(scratch_.size_bytes())});
+  run_tasks(threads_, kernel, reads, writes, scratch_.all());
   const double seconds = seconds_since(start);
   if (in_place) fill_with_numbers(read, operand_bytes(key.reads));  // results may be no numbers as another type
   return seconds;

@@ -298,7 +298,7 @@ class HostAccelerator final : public Accelerator {
                      writes = std::vector(args.writes.begin(), args.writes.end())] {
         const AlignedBytes& scratch = device_.scratch_;
         for (std::int64_t task = 0; task < kernel_->tasks(); ++task) {
-          kernel_->run(task, {reads, writes, {scratch.data(), static_cast<std::size_t>(scratch.size_bytes())}});
+          kernel_->run(task, {reads, writes, scratch.all()});
         }
       });
     }
