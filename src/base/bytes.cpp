@@ -15,7 +15,7 @@ double unit_of(std::string suffix) {
   if (suffix == "k" || suffix == "kib") return static_cast<double>(kib);
   if (suffix == "m" || suffix == "mib") return static_cast<double>(mib);
   if (suffix == "g" || suffix == "gib") return static_cast<double>(gib);
-  if (suffix == "t" || suffix == "tib") return static_cast<double>(gib) * 1024;
+  if (suffix == "t" || suffix == "tib") return static_cast<double>(tib);
   if (suffix == "kb") return 1e3;
   if (suffix == "mb") return 1e6;
   if (suffix == "gb") return 1e9;
@@ -42,6 +42,7 @@ std::string format_budget(std::int64_t bytes) { return fmt::format("{} MiB", div
 
 std::string format_bytes(std::int64_t bytes) {
   const auto value = static_cast<double>(bytes);
+  if (bytes >= tib) return fmt::format("{:.2f} TiB", value / static_cast<double>(tib));
   if (bytes >= gib) return fmt::format("{:.2f} GiB", value / static_cast<double>(gib));
   if (bytes >= mib) return fmt::format("{:.0f} MiB", value / static_cast<double>(mib));
   if (bytes >= kib) return fmt::format("{:.0f} KiB", value / static_cast<double>(kib));

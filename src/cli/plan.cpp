@@ -32,6 +32,7 @@ void add_prediction(nlohmann::ordered_json& json, const PlanReport& r, double di
   json["lower_bound_seconds"] = p.lower_bound_seconds;
   json["share_of_bound"] = p.lower_bound_seconds / p.step_seconds;
   json["compute_seconds"] = p.compute_seconds;
+  json["recompute_seconds"] = p.recompute_seconds;
   json["disk_seconds"] = p.disk_seconds;
   if (r.device_memory_bytes > 0) {
     json["link_seconds"] = p.link_seconds;
@@ -91,6 +92,9 @@ std::string json_of(const PlanReport& r, double disk_tbw) {
   json["links"] = nlohmann::ordered_json::array();
   for (const LinkRow& row : r.links)
     json["links"].push_back({{"what", row.what}, {"read_bytes", row.read_bytes}, {"write_bytes", row.write_bytes}});
+  for (const DiskRow& row : r.disks)
+    json["disks"].push_back(
+        {{"directory", row.directory}, {"read_bytes", row.read_bytes}, {"write_bytes", row.write_bytes}});
   json["peak_by_tag"] = nlohmann::ordered_json::array();
   for (const MemoryRow& row : r.memory)
     json["peak_by_tag"].push_back({{"what", row.what}, {"bytes", row.bytes}, {"waste_bytes", row.waste_bytes}});
@@ -104,6 +108,10 @@ std::string duration(double seconds) {
   if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
   if (seconds < 3 * day_seconds) return fmt::format("{:.1f} h", seconds / 3600);
   return fmt::format("{:.1f} days", seconds / day_seconds);
+}
+
+std::string life_of(double years) {
+  return years < 2 ? duration(years * year_days * day_seconds) : fmt::format("{:.1f} years", years);
 }
 
 std::string steps_of(const PlanReport& r) {
@@ -125,11 +133,13 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   }
   row("step", computing, waiting);
   text += fmt::format("{:<24}{:>12.1f}\n", "tokens/s", static_cast<double>(r.tokens_per_step) / p.step_seconds);
-  text +=
-      fmt::format("{:<24}{:>10.3f} s of computing, {:.3f} s of disk", "lower bound", p.compute_seconds, p.disk_seconds);
+  text += fmt::format("{:<24}{:>10.3f} s of computing, {:.3f} s of disk", "lower bound",
+                      p.compute_seconds - p.recompute_seconds, p.disk_seconds);
   if (r.device_memory_bytes > 0)
     text += fmt::format(", {:.3f} s of link, {:.3f} s of updates on the processor", p.link_seconds, p.update_seconds);
   text += fmt::format("; the plan reaches {:.0f}%\n", 100 * p.lower_bound_seconds / p.step_seconds);
+  if (p.recompute_seconds >= worth_saying * p.step_seconds)
+    text += fmt::format("{:<24}{:>10.3f} s more of computing\n", "made again", p.recompute_seconds);
   if (r.device_memory_bytes == 0 && p.slowed_seconds >= worth_saying * p.step_seconds)
     text +=
         fmt::format("{:<24}{:>10.3f} s more of computing, which is slower then\n", "beside the disk", p.slowed_seconds);
@@ -146,7 +156,7 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   if (committed_a_day(r) > 0)
     text += fmt::format(", {} of it by commits", format_bytes(static_cast<std::int64_t>(committed_a_day(r))));
   if (disk_tbw > 0)
-    text += fmt::format("; {:.1f} years until {:.0f} TB are written", years_of_life(r, disk_tbw), disk_tbw);
+    text += fmt::format("; {} until {:.0f} TB are written", life_of(years_of_life(r, disk_tbw)), disk_tbw);
   return text + '\n';
 }
 
@@ -167,17 +177,35 @@ std::string device_text(const PlanReport& r) {
   return text;
 }
 
+// By what it holds, and the ends of pages with nothing on them.
+std::string memory_text(const std::vector<MemoryRow>& rows) {
+  std::string text = fmt::format("\n{:<24}{:>12}{:>12}\n", "memory at its peak", "", "page ends");
+  MemoryRow all{"in all", 0, 0};
+  const auto add = [&](const MemoryRow& row) {
+    text += fmt::format("{:<24}{:>12}", "  " + row.what, format_bytes(row.bytes));
+    text += row.waste_bytes > 0 ? fmt::format("{:>12}\n", format_bytes(row.waste_bytes)) : "\n";
+  };
+  for (const MemoryRow& row : rows) {
+    add(row);
+    all.bytes += row.bytes;
+    all.waste_bytes += row.waste_bytes;
+  }
+  add(all);
+  return text;
+}
+
 std::string text_of(const PlanReport& r, double disk_tbw) {
   std::string text = fmt::format("{:.1f} M parameters, {}, {} tokens a step", static_cast<double>(r.parameters) / 1e6,
                                  r.dtype, r.tokens_per_step);
   if (r.total_steps > 0) text += ", " + steps_of(r);
   text += "\n\n";
-  text += fmt::format("{:<24}{:>12}{:>12}{:>12}\n", "", "in all", "in memory", "on disk");
+  if (r.fits) text += fmt::format("{:<24}{:>12}{:>12}{:>12}\n", "", "in all", "in memory", "on disk");
   for (const PlacementRow& row : r.placement)
     text += fmt::format("{:<24}{:>12}{:>12}{:>12}\n", row.what, format_bytes(row.bytes), format_bytes(row.memory_bytes),
                         format_bytes(row.disk_bytes));
-  text += fmt::format("\n{:<24}{:>12}\n", "memory allowed", format_bytes(r.budget_bytes));
-  if (r.fits) text += fmt::format("{:<24}{:>12}\n", "peak", format_bytes(r.peak_memory_bytes));
+  if (r.fits) text += '\n';
+  text += fmt::format("{:<24}{:>8} MiB\n", "memory allowed", r.budget_bytes / mib);
+  if (r.fits) text += fmt::format("{:<24}{:>12}\n", "peak", format_budget(r.peak_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "smallest that works", format_budget(r.min_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "nothing on disk from", format_budget(r.in_memory_bytes));
   if (r.device_memory_bytes > 0) text += device_text(r);
@@ -188,11 +216,10 @@ std::string text_of(const PlanReport& r, double disk_tbw) {
   for (const LinkRow& row : r.links)
     text += fmt::format("{:<27}{:>9} read, {} written\n", "  " + row.what, format_bytes(row.read_bytes),
                         format_bytes(row.write_bytes));
-  if (!r.memory.empty()) text += fmt::format("\n{:<24}{:>12}{:>12}\n", "memory at its peak", "", "page ends");
-  for (const MemoryRow& row : r.memory) {
-    const std::string waste = row.waste_bytes > 0 ? format_bytes(row.waste_bytes) : "";
-    text += fmt::format("{:<24}{:>12}{:>12}\n", "  " + row.what, format_bytes(row.bytes), waste);
-  }
+  for (const DiskRow& row : r.disks)
+    text += fmt::format("{:<27}{:>9} read, {} written\n", "  in " + row.directory, format_bytes(row.read_bytes),
+                        format_bytes(row.write_bytes));
+  if (!r.memory.empty()) text += memory_text(r.memory);
   if (r.prediction) text += prediction_text(r, disk_tbw);
   return text + (r.fits ? "\nfits\n" : "\ndoes not fit\n");
 }

@@ -108,6 +108,7 @@ struct Op {
   std::vector<Operand> reads;  // an optional read that is absent has ValueId::none
   std::vector<Operand> writes;
   Label label;
+  bool repeats = false;  // makes again what an op before it made; see program/recompute.h
 };
 
 struct Program {

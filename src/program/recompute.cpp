@@ -125,6 +125,7 @@ class Recomputer {
       const bool this_part = op.label.part == label.part && op.label.index == label.index;
       if (this_part != of_this_part) return;
       Op again = op;
+      again.repeats = true;
       if (this_part) {
         again.label = label;
       } else {

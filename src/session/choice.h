@@ -101,8 +101,9 @@ struct WorkChosen {
 WorkChosen choose_work(const WorkLimits& limits, const std::function<WorkScore(const WorkChoice&)>& score);
 
 // What a user should know of a choice with this score, made among these; empty when nothing was to be chosen.
+// `way_of_tried` follows what it is compared with, which may update at other times.
 std::string note_on(const WorkChoice& choice, const WorkScore& score, const std::vector<WorkTried>& tried,
-                    const WorkLimits& limits);
+                    const WorkLimits& limits, std::string_view way_of_tried = {});
 
 // What `recompute` asks for: none, cheap, attention or block, and after a colon for how many layers; nothing for auto.
 // Throws UserError.

@@ -81,12 +81,10 @@ std::string StepChooser::note_on_work() const {
     return fmt::format("clip_mode {} writes more a day than max_disk_writes_per_day; auto would leave it out",
                        setup_.options.clip_mode);
   }
-  std::string note = note_on(setup_.work.choice, setup_.work.score, setup_.work.tried, work_limits());
-  const bool compares = setup_.work.score.writes_at_most(setup_.options.max_disk_writes_per_day);
-  const bool other_way = setup_.options.max_grad_norm > 0 && way != searched_way_;
-  if (compares && other_way && !note.empty())
-    note += searched_way_ == UpdateWay::after ? ", updated after backward" : ", updated before their next forward";
-  return note;
+  std::string_view way_of_tried;
+  if (setup_.options.max_grad_norm > 0 && way != searched_way_)
+    way_of_tried = searched_way_ == UpdateWay::after ? ", clipping after" : ", clipping deferred";
+  return note_on(setup_.work.choice, setup_.work.score, setup_.work.tried, work_limits(), way_of_tried);
 }
 
 // Of ways that are planned: none writes more than is allowed.

@@ -341,18 +341,23 @@ std::string describe(const WorkChoice& choice) {
 }
 
 std::string note_on(const WorkChoice& choice, const WorkScore& score, const std::vector<WorkTried>& tried,
-                    const WorkLimits& limits) {
+                    const WorkLimits& limits, std::string_view way_of_tried) {
   if (score.fits && !score.writes_at_most(limits.max_disk_writes_per_day)) {
     std::string note = fmt::format(
         "work: {}; it writes {} a day, more than max_disk_writes_per_day, and nothing tried writes less a "
         "step",
         describe(choice), format_bytes(static_cast<std::int64_t>(score.writes_per_day())));
-    if (score.commit_bytes_per_second > 0) note += "; of this, commits take a part: save_steps spaces them out";
+    const double commits_a_day = score.commit_bytes_per_second * seconds_per_day;
+    if (commits_a_day >= worthwhile_saving * score.writes_per_day())
+      note += fmt::format("; {} of this by commits, which save_steps spaces out",
+                          format_bytes(static_cast<std::int64_t>(commits_a_day)));
     return note;
   }
   if (tried.size() < 2) return {};
-  return fmt::format("work: {}; {:.3g} s a step predicted, {:.3g} s {}", describe(choice), score.seconds,
-                     tried.front().score.seconds, describe(tried.front().choice));
+  std::string note = fmt::format("work: {}; {:.3g} s a step predicted", describe(choice), score.seconds);
+  const WorkTried& first = tried.front();
+  if (!first.score.fits || first.score.seconds < score.seconds * (1 + least_gain)) return note;
+  return note + fmt::format(", instead of {:.3g} s {}{}", first.score.seconds, describe(first.choice), way_of_tried);
 }
 
 std::vector<WorkOrder> orders_of(const WorkLimits& limits) {

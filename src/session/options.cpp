@@ -204,7 +204,7 @@ std::vector<Option> options_of(TrainOptions& o) {
                   {.least = 0, .most = 0.9}});
   rows.push_back({"max_disk_writes_per_day", machine_group,
                   "write less to disk where that can be, recomputing instead, as 300GiB, commits included, exports "
-                  "not; 0: as fast as can be",
+                  "not; auto: as fast as can be",
                   &o.max_disk_writes_per_day, at_least(0), OptionUnit::bytes});
   const auto hidden = Option::experimental_group;
   rows.push_back({"page_size", hidden, "bytes of a page; 0: by budget and model", &o.page_size_bytes, at_least(0),

@@ -89,6 +89,21 @@ TrainOptions on_its_machine(TrainOptions options, std::vector<std::string>& note
   return options;
 }
 
+// As the slots are shared out.
+std::vector<DiskRow> disks_of(const TrainingSetup& setup, const KnownMachine& machine) {
+  const std::vector<std::filesystem::path>& directories = setup.choices.spill_dirs;
+  std::vector<DiskRow> rows;
+  if (directories.size() < 2 || machine.disk_shares.size() != directories.size()) return rows;
+  const Traffic& traffic = setup.planned.plans.front().traffic;
+  for (std::size_t d = 0; d < directories.size(); ++d) {
+    const auto part_of = [&](std::int64_t bytes) {
+      return static_cast<std::int64_t>(machine.disk_shares[d] * static_cast<double>(bytes));
+    };
+    rows.push_back({directories[d].string(), part_of(traffic.read_bytes), part_of(traffic.write_bytes)});
+  }
+  return rows;
+}
+
 KnownMachine machine_for(TrainingSetup& setup) {
   const PlannedPrograms& planned = setup.planned;
   return know_machine(setup.options.machine, setup.choices, planned.programs, setup.kernels, planned.layout.page_bytes,
@@ -146,7 +161,10 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.placement = placement_of(setup);
     report.links = links_of(setup);
     report.memory = memory_of(setup);
-    if (machine) report.prediction = predict_step(setup, *machine);
+    if (machine) {
+      report.prediction = predict_step(setup, *machine);
+      report.disks = disks_of(setup, *machine);
+    }
   } else {
     report.advice = refusal(planned, setup.advice());
   }

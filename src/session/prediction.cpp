@@ -55,26 +55,28 @@ bool updates_on_host(const Plan& plan) { return !plan.lanes[static_cast<std::siz
 std::vector<Lever> levers_of_rates(const TrainingSetup& setup, const StepRates& rates, double step_seconds) {
   const Plan& plan = setup.planned.plans.front();
   std::vector<Lever> levers;
-  const auto with = [&](std::string what, const auto& change) {
+  const auto with = [&](std::string what, std::string resource, const auto& change) {
     StepRates other = rates;
     change(other);
-    levers.push_back({std::move(what), step_seconds / setup.simulated(plan, other).seconds});
+    levers.push_back({std::move(what), std::move(resource), step_seconds / setup.simulated(plan, other).seconds});
   };
-  with("twice the compute", [](StepRates& other) {
+  with("twice the compute", "compute", [](StepRates& other) {
     for (double& seconds : other.op_seconds) seconds /= 2;
   });
   if (updates_on_host(plan)) {
-    with("twice the rate of updates on the host", [](StepRates& other) {
+    with("twice the rate of updates on the host", "update", [](StepRates& other) {
       for (double& seconds : other.host_seconds) seconds /= 2;
     });
   }
   if (plan.uses_link()) {
-    with("twice the link", [](StepRates& other) {
+    with("twice the link", "link", [](StepRates& other) {
       other.link.up_bytes_per_second *= 2;
       other.link.down_bytes_per_second *= 2;
     });
   }
-  if (uses_disk(plan)) with("a second disk", [](StepRates& other) { other.scale_disk(2); });
+  const bool has_several = setup.choices.spill_dirs.size() > 1;
+  if (uses_disk(plan))
+    with(has_several ? "twice the disks" : "a second disk", "disk", [](StepRates& other) { other.scale_disk(2); });
   return levers;
 }
 
@@ -85,23 +87,33 @@ std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& mac
   std::vector<Lever> levers = levers_of_rates(setup, rates, step_seconds);
   if (!plan.uses_link() && !uses_disk(plan)) return levers;
   const double now = tokens_per_second(setup.shape, step_seconds);
-  const auto with = [&](std::string what, const TrainOptions& options) {
-    levers.push_back({std::move(what), tokens_per_second_with(options, machine, setup.work.choice) / now});
+  const auto with = [&](std::string what, std::string resource, const TrainOptions& options) {
+    const double speedup = tokens_per_second_with(options, machine, setup.work.choice) / now;
+    if (speedup == 0) return;
+    // What is more of a resource can be left unused; what was found for it was looked for with less patience.
+    levers.push_back({std::move(what), resource, resource.empty() ? speedup : std::max(1.0, speedup)});
   };
   TrainOptions same = setup.options;
   same.memory_bytes = setup.choices.budget_bytes;
   same.device_memory_bytes = setup.choices.device_bytes;
   TrainOptions options = same;
   options.gradient_accumulation_steps *= 2;
-  if (2 * setup.shape.micro_batches <= most_micro_batches) with("twice the batch", options);
+  if (2 * setup.shape.micro_batches <= most_micro_batches) with("twice the batch", "", options);
   options = same;
   options.memory_bytes *= 2;
-  if (uses_disk(plan)) with("twice the memory", options);
+  if (uses_disk(plan)) with("twice the memory", "memory", options);
   options = same;
   options.device_memory_bytes *= 2;
-  if (plan.uses_link()) with("twice the device memory", options);
-  std::erase_if(levers, [](const Lever& lever) { return lever.speedup == 0; });
+  if (plan.uses_link()) with("twice the device memory", "device memory", options);
   return levers;
+}
+
+std::string bottleneck_of(const std::vector<Lever>& levers) {
+  const auto most = std::max_element(levers.begin(), levers.end(), [](const Lever& a, const Lever& b) {
+    const auto gain = [](const Lever& lever) { return lever.resource.empty() ? 0 : lever.speedup; };
+    return gain(a) < gain(b);
+  });
+  return most->resource;
 }
 
 // Beside the trace of the run, which has the same tracks.
@@ -200,14 +212,15 @@ StepPrediction predict_step(const TrainingSetup& setup, const KnownMachine& mach
   prediction.lower_bound_seconds = timeline.lower_bound_seconds();
   prediction.compute_seconds = timeline.compute_seconds;
   prediction.disk_seconds = timeline.disk_seconds;
+  prediction.recompute_seconds = timeline.repeated_seconds;
   prediction.link_seconds = timeline.link_seconds;
   prediction.update_seconds = timeline.update_seconds;
   prediction.stall_seconds = timeline.stalled_seconds;
   prediction.slowed_seconds = timeline.slowed_seconds();
   prediction.commit_bytes_per_second = setup.commit_bytes_per_second(timeline.seconds, machine.disk);
-  prediction.bottleneck = std::string(timeline.bottleneck());
   prediction.phases = phases_of(plan, program, timeline);
   prediction.levers = levers_of(setup, machine, rates, timeline.seconds);
+  prediction.bottleneck = bottleneck_of(prediction.levers);
   return prediction;
 }
 

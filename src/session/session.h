@@ -46,6 +46,13 @@ struct MemoryRow {
   std::int64_t waste_bytes = 0;  // of these: ends of pages with nothing on them
 };
 
+// What goes to each of several spill directories in a step.
+struct DiskRow {
+  std::string directory = {};
+  std::int64_t read_bytes = 0;
+  std::int64_t write_bytes = 0;
+};
+
 struct PhaseRow {
   std::string phase = {};  // "forward", "head", "recompute", "backward", "update"
   double compute_seconds = 0;
@@ -54,22 +61,25 @@ struct PhaseRow {
 
 // What one change would give, in tokens a second against those of the plan.
 struct Lever {
-  std::string what = {};  // "a second disk"
+  std::string what = {};      // "a second disk"
+  std::string resource = {};  // of which there is more then, as in StepPrediction::bottleneck; empty: of none
   double speedup = 1;
 };
 
 // A step in virtual time, in the midst of many, from the rates of a machine.
 struct StepPrediction {
   double step_seconds = 0;
-  double lower_bound_seconds = 0;  // the largest of the next four
+  double lower_bound_seconds = 0;  // the largest of the next four, without what is made again
   double compute_seconds = 0;
   double disk_seconds = 0;
   double link_seconds = 0;             // to or from a device
   double update_seconds = 0;           // on the host beside a device
+  double recompute_seconds = 0;        // of compute_seconds, what is made again
   double stall_seconds = 0;            // computing waits for the disk, the link or updates on the host
   double slowed_seconds = 0;           // what the busy disk and updates on the host add to the ops
   double commit_bytes_per_second = 0;  // that commits write to disk beyond what the step writes, exports left out
-  std::string bottleneck = {};         // "compute", "disk", "link" or "update"
+  // Of which twice as much gives most: "compute", "disk", "memory", "link", "device memory" or "update".
+  std::string bottleneck = {};
   std::vector<PhaseRow> phases = {};
   std::vector<Lever> levers = {};
 };
@@ -106,6 +116,7 @@ struct PlanReport {
   std::string dtype = {};
   std::vector<PlacementRow> placement = {};
   std::vector<LinkRow> links = {};
+  std::vector<DiskRow> disks = {};  // by their rates; empty where there is one directory, or no prediction
   std::vector<MemoryRow> memory = {};
   std::optional<StepPrediction> prediction = {};
   std::vector<std::string> notes = {};

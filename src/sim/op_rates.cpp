@@ -103,6 +103,9 @@ StepRates step_rates(const Program& program, const MachineRates& rates, const Di
   StepRates step;
   for (const std::size_t index : classes.of_op) step.op_seconds.push_back(seconds[index]);
   set_update_seconds(program, rates.update, step);
+  for (std::size_t op = 0; op < program.ops.size(); ++op) {
+    if (program.ops[op].repeats) step.repeated_seconds += step.op_seconds[op];
+  }
   step.read_bytes_per_second = disk.read_bytes_per_second;
   step.write_bytes_per_second = disk.write_bytes_per_second;
   step.mixed_bytes_per_second = disk.mixed_bytes_per_second;

@@ -358,6 +358,7 @@ double least_link_seconds(const Plan& plan, const LinkRate& link) {
 }
 
 void note_bounds(const Plan& plan, const StepRates& rates, Timeline& timeline) {
+  timeline.repeated_seconds = rates.repeated_seconds;
   if (!rates.move_seconds.empty()) {
     const auto measured = [&](LaneId lane) { return measured_seconds(plan, rates, lane); };
     timeline.disk_seconds = (measured(LaneId::read) + measured(LaneId::write)) / 2;

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "machine/rates.h"
@@ -23,6 +22,7 @@ namespace spillway {
 // What a step's instructions take on a machine.
 struct StepRates {
   std::vector<double> op_seconds;     // by op of the Program, on all threads
+  double repeated_seconds = 0;        // of these, ops that make again what was computed before
   std::vector<double> host_seconds;   // the same of those that may run anywhere, on the host; empty: as op_seconds
   bool shares_processor = false;      // the device computes with the host's: each is half as fast beside the other
   double read_bytes_per_second = 0;   // of the disk, alone
@@ -46,11 +46,12 @@ struct StepRates {
 };
 
 struct Timeline {
-  double seconds = 0;          // of the step: from the end of the last op of the step before to its own last op
-  double compute_seconds = 0;  // sum of the ops of the compute lane
-  double update_seconds = 0;   // sum of those of the update lane
-  double disk_seconds = 0;     // no disk moves these bytes in less
-  double read_seconds = 0;     // reads were under way
+  double seconds = 0;           // of the step: from the end of the last op of the step before to its own last op
+  double compute_seconds = 0;   // sum of the ops of the compute lane
+  double repeated_seconds = 0;  // of these, what StepRates says
+  double update_seconds = 0;    // sum of those of the update lane
+  double disk_seconds = 0;      // no disk moves these bytes in less
+  double read_seconds = 0;      // reads were under way
   double write_seconds = 0;
   double up_seconds = 0;       // copies to the device were under way
   double down_seconds = 0;     // and from it
@@ -60,16 +61,13 @@ struct Timeline {
   std::vector<double> starts;  // by instruction, from the end of the step before
   std::vector<double> ends;    // of moves maybe beyond `seconds`
 
-  // No schedule of this plan's work can be faster.
-  double lower_bound_seconds() const { return std::max({compute_seconds, update_seconds, disk_seconds, link_seconds}); }
+  // No step that moves these bytes is faster: what is made again is what the plan costs, not what a step takes.
+  double lower_bound_seconds() const {
+    return std::max({compute_seconds - repeated_seconds, update_seconds, disk_seconds, link_seconds});
+  }
   // What ops of the compute lane take longer beside the busy disk, and beside those of the update lane, and what waking
   // up and attaching pages add.
   double slowed_seconds() const { return std::max(0.0, seconds - stalled_seconds - compute_seconds); }
-  std::string_view bottleneck() const {
-    if (compute_seconds == lower_bound_seconds()) return "compute";
-    if (update_seconds == lower_bound_seconds()) return "update";
-    return disk_seconds >= link_seconds ? "disk" : "link";
-  }
 };
 
 // A run of a plan, and what its instructions take.

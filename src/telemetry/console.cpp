@@ -48,17 +48,20 @@ bool has_utf8() {
   return false;
 }
 
-// "  waited 0.31 s, most for read optimizer"; what for is known where events are recorded.
+std::string short_time(double seconds) {
+  return seconds < 0.1 ? fmt::format("{:.1f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
+}
+
+// "  waited 0.51 s, 0.31 s of it for read optimizer"; what for is known where events are recorded.
 std::string waited(const StepRecord& r) {
   if (r.stall_seconds <= worth_saying_share * r.step_seconds) return {};
-  std::string text = r.stall_seconds < 0.1 ? fmt::format("  waited {:.1f} ms", r.stall_seconds * 1e3)
-                                           : fmt::format("  waited {:.2f} s", r.stall_seconds);
+  const std::string text = fmt::format("  waited {}", short_time(r.stall_seconds));
   if (!r.totals) return text;
   const auto& waits = r.totals->wait_seconds;
   const auto most = std::max_element(waits.begin(), waits.end()) - waits.begin();
   std::string cause(name_of(static_cast<WaitCause>(most)));
   std::replace(cause.begin(), cause.end(), '_', ' ');
-  return text + ", most for " + cause;
+  return text + fmt::format(", {} of it for {}", short_time(waits[static_cast<std::size_t>(most)]), cause);
 }
 
 }  // namespace
@@ -83,6 +86,8 @@ std::string line_of(const StepRecord& r) {
     line += fmt::format("  link up {} down {}", format_bytes(r.link->up_bytes), format_bytes(r.link->down_bytes));
   if (r.host_updates + r.device_updates > 0)
     line += fmt::format("  updates {} host {} device", r.host_updates, r.device_updates);
+  if (r.lower_bound_seconds && r.step_seconds > 0)
+    line += fmt::format("  {:.0f}% of the bound", 100 * *r.lower_bound_seconds / r.step_seconds);
   line += waited(r);
   if (r.seconds_left) line += fmt::format("  {} left", format_seconds(*r.seconds_left));
   if (r.eval_loss) line += fmt::format("  eval loss {:.4f}", *r.eval_loss);

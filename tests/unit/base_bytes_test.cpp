@@ -34,6 +34,8 @@ TEST(Bytes, WritesInTheLargestUnit) {
   EXPECT_EQ(format_bytes(64 * kib), "64 KiB");
   EXPECT_EQ(format_bytes(600 * mib), "600 MiB");
   EXPECT_EQ(format_bytes(gib + gib / 2), "1.50 GiB");
+  EXPECT_EQ(format_bytes(tib - gib), "1023.00 GiB");
+  EXPECT_EQ(format_bytes(tib * 5 / 2), "2.50 TiB");
 }
 
 TEST(Bytes, RoundsUp) {

@@ -98,7 +98,18 @@ TEST_F(Verbs, PlanSaysWhereTheTimeGoesAndWhatWouldHelp) {
   }
   EXPECT_EQ(wide.at("levers").size(), 1U);  // neither memory nor a disk helps where nothing moves
   EXPECT_EQ(wide.at("disk_write_bytes_per_step").get<std::int64_t>(), 0);
-  EXPECT_EQ(tight.at("bottleneck"), "disk");
+  for (const auto& json : {wide, tight, middling}) {
+    double most = 0;
+    std::string names;
+    for (const auto& lever : json.at("levers")) {
+      if (lever.at("what") != "twice the batch" && lever.at("speedup") > most) {
+        most = lever.at("speedup");
+        names = lever.at("what");
+      }
+    }
+    EXPECT_THAT(names, testing::EndsWith(json.at("bottleneck").get<std::string>()));
+  }
+  EXPECT_EQ(wide.at("bottleneck"), "compute");
   std::int64_t written = 0;
   for (const auto& row : tight.at("links")) written += row.at("write_bytes").get<std::int64_t>();
   EXPECT_EQ(written, tight.at("disk_write_bytes_per_step").get<std::int64_t>());
@@ -156,6 +167,43 @@ TEST_F(PlansOfFourLayers, PlanSaysWhichWayStepsClip) {
   }
   const std::vector<std::string> unlimited{"--memory", memory, "--max-grad-norm", "0"};
   EXPECT_THAT(plan(unlimited), testing::ContainsRegex("clipping +none\n"));
+}
+
+// What is made again is no part of what a step takes at least.
+TEST_F(PlansOfFourLayers, PlanCountsWhatIsMadeAgainApartFromTheBound) {
+  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e12}]})");
+  const auto plan = [&](const std::string& recompute) {
+    return nlohmann::json::parse(plan_of_larger(
+        {"--json", "--memory", "2GiB", "--order", "layer", "--max-grad-norm", "0", "--recompute", recompute}));
+  };
+  const auto none = plan("none");
+  const auto block = plan("block");
+  EXPECT_EQ(none.at("recompute_seconds"), 0);
+  const auto again = block.at("recompute_seconds").get<double>();
+  EXPECT_GT(again, 0);
+  const auto once = none.at("compute_seconds").get<double>();
+  EXPECT_NEAR(block.at("compute_seconds").get<double>(), once + again, 1e-9 * once);
+  EXPECT_NEAR(block.at("lower_bound_seconds").get<double>(), once, 1e-9 * once);
+  EXPECT_LT(block.at("share_of_bound").get<double>(), none.at("share_of_bound").get<double>());
+}
+
+TEST_F(PlansOfFourLayers, PlanSaysWhatGoesToEachDisk) {
+  folder_.file("machine.json", nlohmann::json{{"disks",
+                                               {{{"directory", path("slow")}, {"read_bytes_per_second", 1e8}},
+                                                {{"directory", path("fast")}, {"read_bytes_per_second", 3e8}}}}}
+                                   .dump());
+  for (const char* name : {"slow", "fast"}) std::filesystem::create_directory(path(name));
+  const std::string memory = std::to_string(
+      nlohmann::json::parse(plan_of_larger({"--json", "--memory", "2GiB"})).at("min_memory_bytes").get<std::int64_t>());
+  const std::vector<std::string> two{"--memory", memory, "--spill-dir", path("slow"), path("fast")};
+  std::vector<std::string> as_json = two;
+  as_json.emplace_back("--json");
+  const auto json = nlohmann::json::parse(plan_of_larger(as_json));
+  std::map<std::string, double> read;
+  for (const auto& row : json.at("disks")) read[row.at("directory")] = row.at("read_bytes").get<double>();
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_NEAR(read.at(path("slow")) + read.at(path("fast")), json.at("disk_read_bytes_per_step").get<double>(), 2);
+  EXPECT_THAT(plan_of_larger(two), AllOf(HasSubstr("  in " + path("fast")), HasSubstr("twice the disks: ")));
 }
 
 // So slow on the processor that a step ends with a wait for them.

@@ -63,14 +63,22 @@ TEST(Console, ALineSaysHowLongAStepWaitedAndWhatForMostly) {
   EXPECT_THAT(line_of(r), Not(HasSubstr("waited"))) << "1% of a step is not worth a word";
   r.stall_seconds = 0.51;
   EXPECT_THAT(line_of(r), HasSubstr("  waited 0.51 s"));
-  EXPECT_THAT(line_of(r), Not(HasSubstr("most for"))) << "without events nobody knows";
+  EXPECT_THAT(line_of(r), Not(HasSubstr("of it for"))) << "without events nobody knows";
   StepTotals& totals = r.totals.emplace();
   totals.wait_seconds[static_cast<std::size_t>(WaitCause::read_optimizer)] = 0.31;
   totals.wait_seconds[static_cast<std::size_t>(WaitCause::write_weights)] = 0.2;
-  EXPECT_THAT(line_of(r), HasSubstr("  waited 0.51 s, most for read optimizer"));
+  EXPECT_THAT(line_of(r), HasSubstr("  waited 0.51 s, 0.31 s of it for read optimizer"));
   r.step_seconds = 0.1;
   r.stall_seconds = 0.0123;
   EXPECT_THAT(line_of(r), HasSubstr("  waited 12.3 ms, "));
+}
+
+TEST(Console, ALineSaysHowNearAStepIsToItsBound) {
+  StepRecord r;
+  r.step_seconds = 4;
+  EXPECT_THAT(line_of(r), Not(HasSubstr("bound"))) << "the machine's rates are not known";
+  r.lower_bound_seconds = 3;
+  EXPECT_THAT(line_of(r), HasSubstr("  75% of the bound"));
 }
 
 TEST(Console, ALineSaysWhichWayAStepClipped) {
