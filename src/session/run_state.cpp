@@ -57,7 +57,13 @@ std::string difference(const Texts& a, const Texts& b) {
   return {};
 }
 
+// A run of no steps reads none, and is told by its steps.
+bool both_read_data(const RunState& then, const RunState& now) {
+  return !then.data_hash.empty() && !now.data_hash.empty();
+}
+
 void check_data(const RunState& then, const RunState& now, std::string_view source) {
+  if (!both_read_data(then, now)) return;
   if (then.data_tokens != now.data_tokens) {
     throw UserError(
         "data: {} tokens, but {} was made with {}; give the data it was made with, or resume_from_checkpoint: none and "
@@ -222,7 +228,7 @@ std::string difference_of(const RunState& then, const RunState& now) {
   };
   if (const std::string key = difference(then.model, now.model); !key.empty())
     return sentence(key, text_of(now.model, key), text_of(then.model, key));
-  if (then.data_tokens != now.data_tokens || then.data_hash != now.data_hash)
+  if (both_read_data(then, now) && (then.data_tokens != now.data_tokens || then.data_hash != now.data_hash))
     return fmt::format("data is {} tokens of hash {}, and was {} of hash {}", now.data_tokens, now.data_hash,
                        then.data_tokens, then.data_hash);
   std::vector<std::string> keys{"model", "resume_from_checkpoint"};

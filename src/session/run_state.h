@@ -28,7 +28,7 @@ struct RunState {
   std::map<std::string, std::string> model;    // of config.json
   std::map<std::string, std::string> options;  // the effective ones of the run
   std::int64_t data_tokens = 0;
-  std::string data_hash;    // of all token ids
+  std::string data_hash;    // of all token ids; empty where no step reads any
   std::string numeric_key;  // what besides the Program decides bits: instruction set, library, grid sizes
   std::string plan_hash;    // of the plan that wrote it; another one may go on
 };

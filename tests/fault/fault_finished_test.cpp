@@ -135,6 +135,16 @@ TEST_F(FaultFinished, AnotherRunIsRefusedWithWhatDiffersAndTheModelIsUntouched) 
   EXPECT_TRUE(files() == before);
 }
 
+// Such a run reads no data, so these are not what is wrong.
+TEST_F(FaultFinished, NoStepsAreTooFewForARunThatHasMadeSome) {
+  TrainOptions none = options_;
+  none.max_steps = 0;
+  run_in_part(options_);
+  EXPECT_THAT(refusal(none), HasSubstr("max_steps: the run is to have 0 steps, and has made 2 already"));
+  run(options_);
+  EXPECT_THAT(refusal(none), HasSubstr("has made 4 steps, and 0 are asked for"));
+}
+
 TEST_F(FaultFinished, MoreStepsGoOnFromAnExportElsewhere) {
   options_.export_steps = steps;
   run(options_);
