@@ -125,6 +125,27 @@ TEST_P(EqualResume, FromCommitsUnderOtherBudgetsThreeTimesOver) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "elsewhere")) << "nothing is left of a run that ended well";
 }
 
+// Each part goes on from a commit of the one before, whose plans are of another kind.
+TEST_P(EqualResume, FromCommitsUnderOtherPoliciesRecomputingAndWaysOfClipping) {
+  options_.output_dir = (scratch_ / "run").string();
+  options_.save_steps = 1;
+  struct Kind {
+    std::string policy, recompute, clip_mode;
+  };
+  const std::vector<Kind> kinds{{"lifetime", "none", "after"},       {"everything-on-disk", "block", "deferred"},
+                                {"lru", "cheap", "speculative"},     {"belady", "attention", "after"},
+                                {"farthest", "block:1", "deferred"}, {"auto", "none", "speculative"}};
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    options_.policy = kinds[i].policy;
+    options_.recompute = kinds[i].recompute;
+    options_.clip_mode = kinds[i].clip_mode;
+    options_.memory_bytes = smallest_bytes_ + (smallest_bytes_ >> 2);
+    const auto first = static_cast<std::int64_t>(i) + 1;
+    part(options_, first, i + 1 < kinds.size() ? first : 0);
+  }
+  EXPECT_EQ(scratch_.text_of("run/model.safetensors"), weights_);
+}
+
 TEST_P(EqualResume, AnExportOfARunIsThatOfAStoppedOne) {
   options_.output_dir = (scratch_ / "run").string();
   options_.save_steps = 1;
