@@ -1,20 +1,18 @@
-// Rates of the linear and attention kernels at the shapes of gpt2-124m, as the executor runs them: fixed tasks taken by
-// a few threads. Prints GFLOP/s.
+// Rates of the linear and attention kernels at the shapes of gpt2-124m, as the executor runs them, on one thread and
+// on two. Prints GFLOP/s.
 //
 //   matmul_bench [seconds_per_measurement [part_of_the_names_wanted]]
 #include <fmt/format.h>
 #include <time.h>
 
-#include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <new>
+#include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "device/thread_pool.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/cpu.h"
 #include "ops/linear/cpu.h"
@@ -67,40 +65,29 @@ class Run {
   }
 
   Measured measure(int threads, double seconds) {
-    std::atomic<std::int64_t> next{0};
-    std::atomic<bool> stop{false};
-    std::atomic<double> busy_seconds{0};
+    std::vector<std::unique_ptr<ProbeBuffer>> scratch;
+    for (int i = 0; i < threads; ++i) scratch.push_back(std::make_unique<ProbeBuffer>(kernel_->scratch_bytes()));
+    std::vector<double> busy_seconds(static_cast<std::size_t>(threads), 0.0);
+    ThreadPool pool(threads, [](int) { prepare_matmul_thread(); });
     std::int64_t rounds = 0;
     const auto start = Clock::now();
-    const auto round_done = [&]() noexcept {
-      next = 0;
-      ++rounds;
-      stop = std::chrono::duration<double>(Clock::now() - start).count() > seconds;
-    };
-    std::barrier barrier(threads, round_done);
-    const auto work = [&] {
-      prepare_matmul_thread();
-      const ProbeBuffer scratch(kernel_->scratch_bytes());
-      KernelArgs args{
-          read_addresses_, write_addresses_, {scratch.data(), static_cast<std::size_t>(kernel_->scratch_bytes())}};
-      while (!stop) {
+    double elapsed = 0;
+    while (elapsed < seconds) {
+      pool.run(kernel_->tasks(), [&](int thread, std::int64_t task, std::int64_t last) {
+        const auto at = static_cast<std::size_t>(thread);
         const double begin = cpu_seconds();
-        args.last_task = -1;
-        for (std::int64_t task = next++; task < kernel_->tasks(); task = next++) {
-          kernel_->run(task, args);
-          args.last_task = task;
-        }
-        busy_seconds += cpu_seconds() - begin;
-        barrier.arrive_and_wait();
-      }
-    };
-    std::vector<std::jthread> others;
-    for (int i = 1; i < threads; ++i) others.emplace_back(work);
-    work();
-    others.clear();
-    const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+        kernel_->run(task, {read_addresses_,
+                            write_addresses_,
+                            {scratch[at]->data(), static_cast<std::size_t>(kernel_->scratch_bytes())},
+                            last});
+        busy_seconds[at] += cpu_seconds() - begin;
+      });
+      ++rounds;
+      elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+    }
+    const double busy = std::accumulate(busy_seconds.begin(), busy_seconds.end(), 0.0);
     const double flops = key_.spec->cost(key_.attrs, key_.reads, key_.writes).flops * static_cast<double>(rounds);
-    return {flops / elapsed / 1e9, flops / busy_seconds / 1e9, kernel_->tasks(), kernel_->scratch_bytes()};
+    return {flops / elapsed / 1e9, flops / busy / 1e9, kernel_->tasks(), kernel_->scratch_bytes()};
   }
 
  private:
