@@ -38,7 +38,8 @@ struct RunChoices {
   LinkRate link = {};                             // to it
   std::shared_ptr<Accelerator> accelerator = {};  // the device; null: there is none, or it is virtual
   std::optional<MachineRates> device_rates = {};  // of an accelerator, as measured
-  bool direct = false;                            // it has a path of its own to the disk; see plan/direct.h
+  bool direct = false;                            // moves go by its own path to the disk; see plan/direct.h
+  bool chooses_direct = false;                    // or do not, where that is faster
   UpdateRates update = {};                        // of both processors, where they are held to rates
   bool splits_updates = false;                    // some may run on the host beside the device
   double device_updates = 1;                      // the share of the parameters that the device updates

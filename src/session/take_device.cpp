@@ -96,12 +96,13 @@ double estimated_device_updates(const TrainingSetup& setup) {
                                update_bytes(setup.choices.dtype, setup.options.moments == "8bit"));
 }
 
-// By a path of the device's own. A virtual device has one where it is asked for.
-void choose_direct(TrainingSetup& setup) {
-  setup.choices.direct = setup.options.device_direct == "true" && !setup.choices.accelerator;
-  if (!setup.choices.accelerator || setup.options.device_direct == "false") return;
-  const std::string why_not = why_not_direct(*setup.choices.accelerator, setup.choices.spill_dirs);
+// A path of the device's own to the disk, which a virtual device always has.
+void find_direct_path(TrainingSetup& setup) {
+  if (setup.options.device_direct == "false") return;
+  std::string why_not;
+  if (setup.choices.accelerator) why_not = why_not_direct(*setup.choices.accelerator, setup.choices.spill_dirs);
   setup.choices.direct = why_not.empty();
+  setup.choices.chooses_direct = why_not.empty() && setup.options.device_direct == "auto";
   if (setup.choices.direct) return;
   const std::string missing = fmt::format("there is no direct path from the device to the disk: {}", why_not);
   if (setup.options.device_direct == "true") throw UserError("device_direct is true, and {}; give auto", missing);
@@ -121,7 +122,7 @@ void open_cuda(TrainingSetup& setup) {
   const double host_rate = host_update_rate(setup);  // its memory is given back before what the device takes is counted
   const std::int64_t rss_before_bytes = rss_bytes();
   setup.choices.accelerator = open_cuda_device();
-  choose_direct(setup);
+  find_direct_path(setup);
   const std::int64_t rss_opened_bytes = rss_bytes();
   const std::int64_t free_opened_bytes = setup.choices.accelerator->free_bytes();
   setup.choices.device_rates = setup.choices.accelerator->measured(assumed_rates());
@@ -194,7 +195,7 @@ void take_device(TrainingSetup& setup) {
   }
   setup.choices.splits_updates = setup.options.update_on != "device";
   setup.choices.device_updates = forced_device_updates(setup.options).value_or(estimated_device_updates(setup));
-  choose_direct(setup);
+  find_direct_path(setup);
   if (setup.options.memory_bytes > 0) return;
   setup.choices.budget_bytes -= setup.choices.device_bytes;  // the virtual device's pages are the host's too
   if (setup.choices.budget_bytes <= 0) {

@@ -117,7 +117,7 @@ TEST_F(OnAnAccelerator, TheSameBitsWhereItReachesTheDiskItself) {
       options.memory_bytes = run_plan(options).min_memory_bytes;
       options.delay_seed = 23;
       EXPECT_FALSE(run_plan(options).device_direct) << "nobody asked for it";
-      options.device_direct = "auto";
+      options.device_direct = "true";
       const PlanReport report = run_plan(options);
       EXPECT_TRUE(report.device_direct);
       EXPECT_GT(report.direct_read_bytes_per_step, 0);

@@ -2,6 +2,9 @@
 // device, the host and the disk have room for.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "base/error.h"
 #include "same_bits.h"
 #include "session/run_control.h"
@@ -181,7 +184,7 @@ TEST_F(OnADevice, WhatGoesDirectlyIsNotCopied) {
   TrainOptions options = with_device(0);
   options.memory_bytes = tightest(options);
   const PlanReport staged = run_plan(options);
-  EXPECT_FALSE(staged.device_direct) << "by default a virtual device has no such path";
+  EXPECT_FALSE(staged.device_direct) << "by default all goes by way of the host";
   EXPECT_EQ(staged.direct_read_bytes_per_step + staged.direct_write_bytes_per_step, 0);
   options.device_direct = "true";
   const PlanReport direct = run_plan(options);
@@ -194,6 +197,42 @@ TEST_F(OnADevice, WhatGoesDirectlyIsNotCopied) {
   expect_near(direct.link_up_bytes_per_step + direct.direct_read_bytes_per_step, staged.link_up_bytes_per_step);
   expect_near(direct.link_down_bytes_per_step + direct.direct_write_bytes_per_step, staged.link_down_bytes_per_step);
   EXPECT_LT(direct.link_up_bytes_per_step, staged.link_up_bytes_per_step * 9 / 10);
+}
+
+// In virtual time: a host with room for little is better left out, and one that reads far ahead of a slow disk is not.
+TEST_F(OnADevice, WhetherTheDiskIsReachedDirectlyFollowsFromTheRates) {
+  options_.policy = "farthest";
+  options_.order = "layer";
+  options_.recompute = "none";
+  options_.update_on = "device";
+  options_.max_grad_norm = 0;
+  options_.deferred_layers = 0;
+  options_.save_steps = -1;
+  options_.disk_margin = 0;
+  std::set<bool> chosen;
+  for (const double disk : {1e8, 1e10}) {
+    options_.machine = scratch_
+                           .file("machine.json", fmt::format(R"({{"threads": 2, "f32_flops_per_second": 1e11,
+                                 "memory_bytes_per_second": [3e10, 3e10], "disks": [{{"read_bytes_per_second": {0},
+                                 "write_bytes_per_second": {0}, "mixed_bytes_per_second": {0}}}]}})",
+                                                             disk))
+                           .string();
+    TrainOptions options = with_device(0.2);
+    const PlanReport roomy = run_plan(options);
+    for (const std::int64_t eighths : {0, 2}) {
+      options.memory_bytes = (roomy.min_memory_bytes * (8 - eighths) + roomy.in_memory_bytes * eighths) / 8;
+      std::map<std::string, double> seconds;
+      for (const std::string direct : {"false", "true", "auto"}) {
+        options.device_direct = direct;
+        const PlanReport report = run_plan(options, true);
+        seconds[direct] = report.prediction.value().step_seconds;
+        if (direct == "auto") chosen.insert(report.device_direct);
+      }
+      const double best = std::min(seconds.at("false"), seconds.at("true"));
+      EXPECT_LE(seconds.at("auto"), best * 1.003) << disk << " B/s, " << options.memory_bytes;
+    }
+  }
+  EXPECT_EQ(chosen.size(), 2U) << "no rates made a difference";
 }
 
 // Splits of the updates, forced by hand, over budgets of all three memories.
