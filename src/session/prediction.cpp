@@ -87,7 +87,7 @@ std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& mac
   std::vector<Lever> levers = levers_of_rates(setup, rates, step_seconds);
   if (!plan.uses_link() && !uses_disk(plan)) return levers;
   const double now = tokens_per_second(setup.shape, step_seconds);
-  const auto with = [&](std::string what, std::string resource, const TrainOptions& options) {
+  const auto with = [&](std::string what, const std::string& resource, const TrainOptions& options) {
     const double speedup = tokens_per_second_with(options, machine, setup.work.choice) / now;
     if (speedup == 0) return;
     // What is more of a resource can be left unused; what was found for it was looked for with less patience.

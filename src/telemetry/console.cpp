@@ -55,7 +55,7 @@ std::string short_time(double seconds) {
 // "  waited 0.51 s, 0.31 s of it for read optimizer"; what for is known where events are recorded.
 std::string waited(const StepRecord& r) {
   if (r.stall_seconds <= worth_saying_share * r.step_seconds) return {};
-  const std::string text = fmt::format("  waited {}", short_time(r.stall_seconds));
+  std::string text = fmt::format("  waited {}", short_time(r.stall_seconds));
   if (!r.totals) return text;
   const auto& waits = r.totals->wait_seconds;
   const auto most = std::max_element(waits.begin(), waits.end()) - waits.begin();
