@@ -339,6 +339,11 @@ UpdateSides update_sides(const Plan& plan, const Program& program) {
   return sides;
 }
 
+bool moves_directly(const PlannedPrograms& planned) {
+  return std::any_of(planned.plans.begin(), planned.plans.end(),
+                     [](const Plan& plan) { return plan.direct.read_bytes + plan.direct.write_bytes > 0; });
+}
+
 DiskWrites disk_writes(const Plan& plan, const Layout& layout) {
   DiskWrites writes;
   for (const Instr& instr : plan.instrs) {

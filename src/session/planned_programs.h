@@ -94,6 +94,9 @@ struct UpdateSides {
 };
 UpdateSides update_sides(const Plan& plan, const Program& program);
 
+// Some plan goes past the host's memory.
+bool moves_directly(const PlannedPrograms& planned);
+
 // What a step writes to disk, by what outlives it and what does not: activations and gradients.
 struct DiskWrites {
   std::int64_t state_bytes = 0;

@@ -95,7 +95,7 @@ struct PlanReport {
   std::int64_t peak_device_memory_bytes = 0;
   std::int64_t link_up_bytes_per_step = 0;
   std::int64_t link_down_bytes_per_step = 0;
-  bool device_direct = false;                   // it has a path of its own to the disk
+  bool device_direct = false;                   // moves go by its own path to the disk
   std::int64_t direct_read_bytes_per_step = 0;  // of those of the disk, which go that way
   std::int64_t direct_write_bytes_per_step = 0;
   std::int64_t updates_on_host = 0;  // ops of a step, beside a device

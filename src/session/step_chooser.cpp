@@ -7,8 +7,28 @@ constexpr std::int64_t most_ops_to_look_at = most_ops_for_work / 24;  // of a st
 
 }  // namespace
 
+// What leaves the device for the disk goes past the host's memory or by way of it, whichever the rates of disk and link
+// make faster: another order of work, and other updates on the device, may be best on one way than on the other.
 void StepChooser::choose(const WorkChoice* near) {
   if (near != nullptr) most_ops_ = most_ops_for_estimate;
+  const double share_at_first = setup_.choices.device_updates;
+  choose_on_path(near);
+  if (!setup_.choices.chooses_direct || !setup_.planned.fits() || !moves_directly(setup_.planned)) return;
+  const double share_before = setup_.choices.device_updates;
+  const WorkChosen work_before = setup_.work;
+  const std::vector<UpdateWay> ways_before = planner_.ways();
+  const double cost_before = planner_.cost_of(planner_.score());
+  setup_.choices.direct = false;
+  setup_.choices.device_updates = share_at_first;
+  choose_on_path(near);
+  if (planner_.cost_of(planner_.score()) < cost_before) return;
+  setup_.choices.direct = true;
+  setup_.choices.device_updates = share_before;
+  setup_.work = work_before;
+  planner_.plan(setup_.work.choice, ways_before);
+}
+
+void StepChooser::choose_on_path(const WorkChoice* near) {
   if (choose_all_on_device()) return;
   std::optional<WorkChoice> before = first_on_device();
   if (near != nullptr && !before) before = near_with_room(*near);

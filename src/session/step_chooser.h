@@ -25,6 +25,7 @@ class StepChooser {
   ClipCosts simulated_clip_costs() const;
 
  private:
+  void choose_on_path(const WorkChoice* near);
   WorkLimits work_limits() const;
   UpdateWay way_to_search(const WorkChoice& first);
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;

@@ -251,19 +251,6 @@ std::optional<PlanTimes> StepPlanner::lay_first(int tries) {
 
 void StepPlanner::lay_others() { lay_others_flat(setup_.planned, setup_.choices, links(), plan_in_time()); }
 
-// What leaves the device for the disk goes past the host's memory or by way of it, whichever the rates of disk and link
-// make faster.
-void StepPlanner::choose_path() {
-  if (!setup_.choices.chooses_direct || !setup_.planned.fits() || moved_by(setup_.planned).disk_bytes == 0) return;
-  const double cost = cost_of(score());
-  const bool before = setup_.choices.direct;
-  setup_.choices.direct = !before;
-  plan_steps();
-  if (setup_.planned.fits() && cost_of(score()) < cost * (1 - least_gain)) return;
-  setup_.choices.direct = before;
-  plan_steps();
-}
-
 // Where all steps commit one plan does both; the boundary is then its own. What a commit writes beyond may be little
 // and still be waited for.
 void StepPlanner::plan_commits() {
@@ -313,11 +300,11 @@ void StepPlanner::leave_unused_pages() {
 }
 
 void StepPlanner::finish() {
-  choose_path();
   plan_commits();
   leave_unused_pages();
   lay_first(most_tries_to_lay);
   lay_others();
+  if (setup_.choices.chooses_direct && !moves_directly(setup_.planned)) setup_.choices.direct = false;
   setup_.planned.first_unplaced = {};
   setup_.work.score = score();
   setup_.planned.min_memory_bytes = needs_.min_memory_bytes;

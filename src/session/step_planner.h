@@ -82,7 +82,6 @@ class StepPlanner {
   PlanLinks links() const;
   PlanInTime plan_in_time() const;
   std::optional<PlanTimes> lay_first(int tries);
-  void choose_path();
   void plan_commits();
   void leave_unused_pages();
   const KnownMachine& recalled() const;
