@@ -143,7 +143,7 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   if (r.device_memory_bytes == 0 && p.slowed_seconds >= worth_saying * p.step_seconds)
     text +=
         fmt::format("{:<24}{:>10.3f} s more of computing, which is slower then\n", "beside the disk", p.slowed_seconds);
-  text += fmt::format("{:<24}{:>12}", "bottleneck", p.bottleneck);
+  text += fmt::format("{:<23}{:>13}", "bottleneck", p.bottleneck);
   for (const Lever& lever : p.levers)
     text += fmt::format("{}{}: {:.2f}x", &lever == &p.levers.front() ? "\n  with " : "; ", lever.what, lever.speedup);
   text += '\n';
@@ -156,7 +156,7 @@ std::string prediction_text(const PlanReport& r, double disk_tbw) {
   if (committed_a_day(r) > 0)
     text += fmt::format(", {} of it by commits", format_bytes(static_cast<std::int64_t>(committed_a_day(r))));
   if (disk_tbw > 0)
-    text += fmt::format("; {} until {:.0f} TB are written", life_of(years_of_life(r, disk_tbw)), disk_tbw);
+    text += fmt::format("; {} until {:g} TB are written", life_of(years_of_life(r, disk_tbw)), disk_tbw);
   return text + '\n';
 }
 
@@ -180,17 +180,17 @@ std::string device_text(const PlanReport& r) {
 // By what it holds, and the ends of pages with nothing on them.
 std::string memory_text(const std::vector<MemoryRow>& rows) {
   std::string text = fmt::format("\n{:<24}{:>12}{:>12}\n", "memory at its peak", "", "page ends");
-  MemoryRow all{"in all", 0, 0};
-  const auto add = [&](const MemoryRow& row) {
-    text += fmt::format("{:<24}{:>12}", "  " + row.what, format_bytes(row.bytes));
-    text += row.waste_bytes > 0 ? fmt::format("{:>12}\n", format_bytes(row.waste_bytes)) : "\n";
+  MemoryRow all;
+  const auto add = [&](std::string_view what, const std::string& bytes, std::int64_t waste_bytes) {
+    text += fmt::format("  {:<22}{:>12}", what, bytes);
+    text += waste_bytes > 0 ? fmt::format("{:>12}\n", format_bytes(waste_bytes)) : "\n";
   };
   for (const MemoryRow& row : rows) {
-    add(row);
+    add(row.what, format_bytes(row.bytes), row.waste_bytes);
     all.bytes += row.bytes;
     all.waste_bytes += row.waste_bytes;
   }
-  add(all);
+  add("in all", format_budget(all.bytes), all.waste_bytes);
   return text;
 }
 
@@ -204,7 +204,7 @@ std::string text_of(const PlanReport& r, double disk_tbw) {
     text += fmt::format("{:<24}{:>12}{:>12}{:>12}\n", row.what, format_bytes(row.bytes), format_bytes(row.memory_bytes),
                         format_bytes(row.disk_bytes));
   if (r.fits) text += '\n';
-  text += fmt::format("{:<24}{:>8} MiB\n", "memory allowed", r.budget_bytes / mib);
+  text += fmt::format("{:<24}{:>12}\n", "memory allowed", format_budget(r.budget_bytes));
   if (r.fits) text += fmt::format("{:<24}{:>12}\n", "peak", format_budget(r.peak_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "smallest that works", format_budget(r.min_memory_bytes));
   text += fmt::format("{:<24}{:>12}\n", "nothing on disk from", format_budget(r.in_memory_bytes));
@@ -217,8 +217,8 @@ std::string text_of(const PlanReport& r, double disk_tbw) {
     text += fmt::format("{:<27}{:>9} read, {} written\n", "  " + row.what, format_bytes(row.read_bytes),
                         format_bytes(row.write_bytes));
   for (const DiskRow& row : r.disks)
-    text += fmt::format("{:<27}{:>9} read, {} written\n", "  in " + row.directory, format_bytes(row.read_bytes),
-                        format_bytes(row.write_bytes));
+    text += fmt::format("{:<27}{:>9} read, {} written in {}\n", "  of this", format_bytes(row.read_bytes),
+                        format_bytes(row.write_bytes), row.directory);
   if (!r.memory.empty()) text += memory_text(r.memory);
   if (r.prediction) text += prediction_text(r, disk_tbw);
   return text + (r.fits ? "\nfits\n" : "\ndoes not fit\n");

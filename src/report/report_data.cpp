@@ -46,7 +46,7 @@ void add_bound_sentences(ReportedRun& report) {
         t.median_step_seconds, bound));
   } else if (bound > 0) {
     report.bound_sentences.push_back(
-        fmt::format("A step takes {:.3f} s (median), and no schedule of this work takes less than {:.3f} s: the run "
+        fmt::format("A step takes {:.3f} s (median), and none that moves these bytes takes less than {:.3f} s: the run "
                     "reaches {:.0f}% of that bound",
                     t.median_step_seconds, bound, 100 * bound / t.median_step_seconds));
   }

@@ -37,6 +37,9 @@ void RunCheckpoints::tell_finished(const RunState& now, std::int64_t total_steps
 void RunCheckpoints::go_on_from(const RunState& then, const std::string& name, const RunState& now) {
   for (const std::string& note : check_resumable(then, now, setup_.options.allow_numeric_change, name))
     observer_.note(note);
+  if (then.step > total_steps_)
+    throw UserError("max_steps: the run is to have {} steps, and has made {} already; give more", total_steps_,
+                    then.step);
   const bool stays = setup_.options.resume_from_checkpoint == "auto" && branches_.is_last(then);
   const std::string branch = stays ? then.branch : begin_.branch;
   if (stays) {
@@ -79,7 +82,8 @@ bool RunCheckpoints::take_newest_export(const RunState& now, std::int64_t step) 
 }
 
 // The newest of all that the run has not left. A commit that it has left serves where nothing else does.
-void RunCheckpoints::find(const RunState& now) {
+void RunCheckpoints::find(const RunState& now, std::int64_t total_steps) {
+  total_steps_ = total_steps;
   begin_ = now;
   begin_.branch = RunId::random().text();
   const std::string& wanted = setup_.options.resume_from_checkpoint;

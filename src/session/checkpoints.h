@@ -46,8 +46,8 @@ class RunCheckpoints {
   // killed after it had written the model. Throws UserError when the finished run is another.
   void tell_finished(const RunState& now, std::int64_t total_steps);
   // Looks for what to go on from, given what the run is. Tells the observer what was passed over, and why, and what has
-  // changed. Throws UserError when the run may not go on from it.
-  void find(const RunState& now);
+  // changed. Throws UserError when the run may not go on from it, or has made more than `total_steps`.
+  void find(const RunState& now, std::int64_t total_steps);
   // Where the run begins: at 0, or where it was stopped. After find.
   const RunState& begin() const { return begin_; }
   // Before the first record: makes durable which steps the run has left. Throws DeviceError.
@@ -122,6 +122,7 @@ class RunCheckpoints {
   std::unique_ptr<PortableSource> found_export_;
   std::optional<SlotSnapshot> adopted_;  // the slots of found_, when the run goes on in them
   RunState begin_;
+  std::int64_t total_steps_ = 0;
   RunBranches branches_;
 
   Executor* executor_ = nullptr;

@@ -83,7 +83,7 @@ std::string StepChooser::note_on_work() const {
   }
   std::string_view way_of_tried;
   if (setup_.options.max_grad_norm > 0 && way != searched_way_)
-    way_of_tried = searched_way_ == UpdateWay::after ? ", clipping after" : ", clipping deferred";
+    way_of_tried = searched_way_ == UpdateWay::after ? ", clipping after backward" : ", clipping deferred";
   return note_on(setup_.work.choice, setup_.work.score, setup_.work.tried, work_limits(), way_of_tried);
 }
 

@@ -108,11 +108,15 @@ std::vector<Lever> levers_of(const TrainingSetup& setup, const KnownMachine& mac
   return levers;
 }
 
+// Those of rates come first: another amount of memory is planned anew, and has to give some percent more than they do.
 std::string bottleneck_of(const std::vector<Lever>& levers) {
-  const auto most = std::max_element(levers.begin(), levers.end(), [](const Lever& a, const Lever& b) {
-    const auto gain = [](const Lever& lever) { return lever.resource.empty() ? 0 : lever.speedup; };
-    return gain(a) < gain(b);
-  });
+  constexpr double worth_naming = 1.05;
+  const Lever* most = &levers.front();
+  for (const Lever& lever : levers) {
+    const bool is_planned_anew = lever.resource.ends_with("memory");
+    const double least = most->speedup * (is_planned_anew ? worth_naming : 1);
+    if (!lever.resource.empty() && lever.speedup > least) most = &lever;
+  }
   return most->resource;
 }
 

@@ -86,12 +86,9 @@ class TrainingRun {
     watch_.begin(RunPhase::load);
     read_data();
     for (const std::string& note : setup_.notes) observer().note(note);
-    checkpoints_.find(identity());
+    checkpoints_.find(identity(), total_steps_);
     stop_loading_if_asked();
     state_ = checkpoints_.begin();
-    if (state_.step > total_steps_)
-      throw UserError("max_steps: the run is to have {} steps, and has made {} already; give more", total_steps_,
-                      state_.step);
     if (watch_.recorder() != nullptr && total_steps_ - state_.step >= warm_steps) op_times_.emplace(setup_);
     open_executor();
     checkpoints_.write_branches();

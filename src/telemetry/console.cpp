@@ -86,8 +86,10 @@ std::string line_of(const StepRecord& r) {
     line += fmt::format("  link up {} down {}", format_bytes(r.link->up_bytes), format_bytes(r.link->down_bytes));
   if (r.host_updates + r.device_updates > 0)
     line += fmt::format("  updates {} host {} device", r.host_updates, r.device_updates);
-  if (r.lower_bound_seconds && r.step_seconds > 0)
-    line += fmt::format("  {:.0f}% of the bound", 100 * *r.lower_bound_seconds / r.step_seconds);
+  if (r.lower_bound_seconds && r.step_seconds > 0) {
+    const double share = *r.lower_bound_seconds / r.step_seconds;
+    line += share > 1 ? "  faster than the bound" : fmt::format("  {:.0f}% of the bound", 100 * share);
+  }
   line += waited(r);
   if (r.seconds_left) line += fmt::format("  {} left", format_seconds(*r.seconds_left));
   if (r.eval_loss) line += fmt::format("  eval loss {:.4f}", *r.eval_loss);

@@ -82,8 +82,7 @@ class ExpositionText {
     gauge("spillway_step_seconds", g_.step_seconds_, "Duration of the latest step.");
     gauge("spillway_step_median_seconds", g_.median_seconds_, "Median duration of the latest steps.");
     gauge("spillway_step_predicted_seconds", g_.predicted_seconds_, "Duration of a step as its plan predicts.");
-    gauge("spillway_step_lower_bound_seconds", g_.lower_bound_seconds_,
-          "No schedule of the plan's work can be faster.");
+    gauge("spillway_step_lower_bound_seconds", g_.lower_bound_seconds_, "No step that moves these bytes is faster.");
     gauge("spillway_run_left_seconds", g_.seconds_left_, "Until the run ends, evaluations counted.");
     gauge("spillway_tokens_per_second", g_.tokens_per_second_, "Of the latest step.");
     gauge("spillway_loss", g_.loss_, "Mean loss of the latest step, in nats a token.");

@@ -73,8 +73,7 @@ std::string loss_line(const ViewState& s) {
   if (s.blocks && s.losses.size() > 1) text += " " + sparkline(s.losses, spark_columns);
   text += fmt::format("  {:.0f} tokens/s", s.last->tokens_per_second);
   if (s.last->lower_bound_seconds && s.last->step_seconds > 0)
-    text +=
-        fmt::format(", {:.0f}% of what this machine could", 100 * *s.last->lower_bound_seconds / s.last->step_seconds);
+    text += fmt::format(", {:.0f}% of the bound", 100 * *s.last->lower_bound_seconds / s.last->step_seconds);
   return text;
 }
 

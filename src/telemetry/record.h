@@ -98,7 +98,7 @@ struct StepRecord {
   std::optional<double> eval_loss = {};
   std::optional<StepTotals> totals = {};           // when events are recorded
   std::optional<double> predicted_seconds = {};    // of the step's plan, by the simulator, where rates are known
-  std::optional<double> lower_bound_seconds = {};  // no schedule of the plan's work can be faster
+  std::optional<double> lower_bound_seconds = {};  // no step that moves these bytes is faster
   // The way the step clipped: "after", "deferred", "speculative", or "reverted": speculated, taken back and updated
   // again. Empty: it does not clip.
   std::string clip = {};

@@ -145,6 +145,19 @@ TEST_F(FaultFinished, NoStepsAreTooFewForARunThatHasMadeSome) {
   EXPECT_THAT(refusal(none), HasSubstr("has made 4 steps, and 0 are asked for"));
 }
 
+TEST_F(FaultFinished, TooFewStepsForACheckpointLeaveNothingInAnotherFolder) {
+  options_.export_steps = 2;
+  run_in_part(options_);
+  TrainOptions few = options_;
+  few.resume_from_checkpoint = (scratch_ / "out/checkpoint-2").string();
+  few.output_dir = (scratch_ / "other").string();
+  few.max_steps = 1;
+  EXPECT_THAT(refusal(few), HasSubstr("max_steps: the run is to have 1 steps, and has made 2 already"));
+  few.resume_from_checkpoint = "auto";
+  few.max_steps = steps;
+  run(few);
+}
+
 TEST_F(FaultFinished, MoreStepsGoOnFromAnExportElsewhere) {
   options_.export_steps = steps;
   run(options_);

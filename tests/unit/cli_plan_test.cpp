@@ -185,6 +185,22 @@ TEST_F(PlansOfFourLayers, PlanCountsWhatIsMadeAgainApartFromTheBound) {
   EXPECT_NEAR(block.at("compute_seconds").get<double>(), once + again, 1e-9 * once);
   EXPECT_NEAR(block.at("lower_bound_seconds").get<double>(), once, 1e-9 * once);
   EXPECT_LT(block.at("share_of_bound").get<double>(), none.at("share_of_bound").get<double>());
+  EXPECT_THAT(plan_of_larger({"--memory", "2GiB", "--order", "layer", "--recompute", "block"}),
+              testing::ContainsRegex("made again +[0-9.]+ s more of computing\n"));
+}
+
+TEST_F(PlansOfFourLayers, PlanSaysHowLongADiskLastsInWordsThatFit) {
+  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
+  const auto smallest =
+      nlohmann::json::parse(plan_of_larger({"--json", "--memory", "2GiB"})).at("min_memory_bytes").get<std::int64_t>();
+  const std::vector<std::string> tight{"--memory", std::to_string(smallest), "--disk-tbw"};
+  const auto with = [&](const std::string& tbw) {
+    std::vector<std::string> more = tight;
+    more.push_back(tbw);
+    return plan_of_larger(more);
+  };
+  EXPECT_THAT(with("0.5"), testing::ContainsRegex("; [0-9.]+ (s|min|h|days) until 0.5 TB are written\n"));
+  EXPECT_THAT(with("50000"), testing::ContainsRegex("; [0-9.]+ years until 50000 TB are written\n"));
 }
 
 TEST_F(PlansOfFourLayers, PlanSaysWhatGoesToEachDisk) {
@@ -202,8 +218,9 @@ TEST_F(PlansOfFourLayers, PlanSaysWhatGoesToEachDisk) {
   std::map<std::string, double> read;
   for (const auto& row : json.at("disks")) read[row.at("directory")] = row.at("read_bytes").get<double>();
   ASSERT_EQ(read.size(), 2U);
+  EXPECT_NEAR(read.at(path("fast")), 3 * read.at(path("slow")), 3);
   EXPECT_NEAR(read.at(path("slow")) + read.at(path("fast")), json.at("disk_read_bytes_per_step").get<double>(), 2);
-  EXPECT_THAT(plan_of_larger(two), AllOf(HasSubstr("  in " + path("fast")), HasSubstr("twice the disks: ")));
+  EXPECT_THAT(plan_of_larger(two), AllOf(HasSubstr(" written in " + path("fast")), HasSubstr("twice the disks: ")));
 }
 
 // So slow on the processor that a step ends with a wait for them.

@@ -79,6 +79,8 @@ TEST(Console, ALineSaysHowNearAStepIsToItsBound) {
   EXPECT_THAT(line_of(r), Not(HasSubstr("bound"))) << "the machine's rates are not known";
   r.lower_bound_seconds = 3;
   EXPECT_THAT(line_of(r), HasSubstr("  75% of the bound"));
+  r.lower_bound_seconds = 5;
+  EXPECT_THAT(line_of(r), HasSubstr("  faster than the bound")) << "the rates known when the run began were lower";
 }
 
 TEST(Console, ALineSaysWhichWayAStepClipped) {
