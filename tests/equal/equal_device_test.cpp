@@ -68,6 +68,17 @@ class OnADevice : public SameBits, public testing::Test {
     return run(then);
   }
 
+  // What is chosen by simulated time may differ from one case to the next.
+  void leave_no_choice() {
+    options_.policy = "farthest";
+    options_.order = "layer";
+    options_.recompute = "none";
+    options_.update_on = "device";
+    options_.max_grad_norm = 0;
+    options_.deferred_layers = 0;
+    options_.save_steps = -1;
+  }
+
   // Updates are on the device, so that nothing goes up where all has room there: where each step commits, updates on
   // the host may be faster even then.
   void expect_same_over_host_budgets(const Outcome& expected) {
@@ -174,13 +185,7 @@ TEST_F(OnADevice, TheSameBitsWhereTheDiskIsReachedDirectlyAndUpdatesRunOnBothSid
 // Bytes change their way, and hardly their number: what goes directly leaves no copy on the host that might serve
 // again.
 TEST_F(OnADevice, WhatGoesDirectlyIsNotCopied) {
-  options_.policy = "farthest";  // what is chosen by simulated time may differ
-  options_.order = "layer";
-  options_.recompute = "none";
-  options_.update_on = "device";
-  options_.max_grad_norm = 0;
-  options_.deferred_layers = 0;
-  options_.save_steps = -1;
+  leave_no_choice();
   TrainOptions options = with_device(0);
   options.memory_bytes = tightest(options);
   const PlanReport staged = run_plan(options);
@@ -201,13 +206,7 @@ TEST_F(OnADevice, WhatGoesDirectlyIsNotCopied) {
 
 // In virtual time: a host with room for little is better left out, and one that reads far ahead of a slow disk is not.
 TEST_F(OnADevice, WhetherTheDiskIsReachedDirectlyFollowsFromTheRates) {
-  options_.policy = "farthest";
-  options_.order = "layer";
-  options_.recompute = "none";
-  options_.update_on = "device";
-  options_.max_grad_norm = 0;
-  options_.deferred_layers = 0;
-  options_.save_steps = -1;
+  leave_no_choice();
   options_.disk_margin = 0;
   std::set<bool> chosen;
   for (const double disk : {1e8, 1e10}) {
@@ -233,6 +232,30 @@ TEST_F(OnADevice, WhetherTheDiskIsReachedDirectlyFollowsFromTheRates) {
     }
   }
   EXPECT_EQ(chosen.size(), 2U) << "no rates made a difference";
+}
+
+// All else is chosen for each way, so that neither is faster with a choice of its own.
+TEST_F(OnADevice, NeitherWayToTheDiskIsFasterThanWhatIsChosen) {
+  if (under_sanitizer) GTEST_SKIP() << "choosing among hundreds of plans takes minutes under a sanitizer";
+  options_.max_grad_norm = 0;
+  options_.save_steps = -1;
+  options_.disk_margin = 0;
+  options_.machine = scratch_
+                         .file("machine.json", R"({"threads": 2, "f32_flops_per_second": 1e11,
+    "memory_bytes_per_second": [3e10, 3e10], "disks": [{"read_bytes_per_second": 1e9, "write_bytes_per_second": 1e9,
+    "mixed_bytes_per_second": 1e9}]})")
+                         .string();
+  TrainOptions options = with_device(0.2);
+  const PlanReport roomy = run_plan(options);
+  for (const std::int64_t eighths : {0, 2}) {
+    options.memory_bytes = (roomy.min_memory_bytes * (8 - eighths) + roomy.in_memory_bytes * eighths) / 8;
+    std::map<std::string, double> seconds;
+    for (const std::string direct : {"false", "true", "auto"}) {
+      options.device_direct = direct;
+      seconds[direct] = run_plan(options, true).prediction.value().step_seconds;
+    }
+    EXPECT_LE(seconds.at("auto"), 1.003 * std::min(seconds.at("false"), seconds.at("true"))) << options.memory_bytes;
+  }
 }
 
 // Splits of the updates, forced by hand, over budgets of all three memories.
