@@ -2,9 +2,11 @@
 // device, the host and the disk have room for.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <set>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "same_bits.h"
 #include "session/run_control.h"
@@ -429,8 +431,19 @@ TEST_F(OnADevice, FreeMemoryIsSharedWithTheDevice) {
   TrainOptions without = options_;
   without.memory_bytes = 0;
   options.device_memory_bytes = std::int64_t{1} << 30;
-  const std::int64_t most = run_plan(without).budget_bytes - options.device_memory_bytes + (std::int64_t{256} << 20);
-  EXPECT_LT(run_plan(options).budget_bytes, most);
+  // What else runs on the machine takes memory and gives it back meanwhile.
+  constexpr std::int64_t much = 256 * mib;
+  std::int64_t before = 0;
+  std::int64_t beside = 0;
+  std::int64_t after = std::numeric_limits<std::int64_t>::max();
+  for (int tries = 0; tries < 20 && after - before > much / 2; ++tries) {
+    before = run_plan(without).budget_bytes;
+    beside = run_plan(options).budget_bytes;
+    after = run_plan(without).budget_bytes;
+    if (after < before) std::swap(before, after);
+  }
+  if (after - before > much / 2) GTEST_SKIP() << "others take and give back memory all the time";
+  EXPECT_LT(beside, after - options.device_memory_bytes + much);
   options.device_memory_bytes = std::int64_t{1} << 60;
   EXPECT_THROW(run_plan(options), DoesNotFit);
 }
