@@ -69,16 +69,10 @@ void StepChooser::choose_updates() {
 
 // Chooses the steps for this share of the updates, and stays with them where that is faster than what is planned.
 void StepChooser::try_device_share(double share) {
-  const double share_before = setup_.choices.device_updates;
-  const WorkChosen work_before = setup_.work;
-  const std::vector<UpdateWay> ways_before = planner_.ways();
-  const double cost_before = planner_.cost_of(planner_.score());
+  const Chosen before = chosen();
   setup_.choices.device_updates = share;
   choose_steps(setup_.work.choice);
-  if (planner_.cost_of(planner_.score()) < cost_before) return;
-  setup_.choices.device_updates = share_before;
-  setup_.work = work_before;
-  planner_.plan(setup_.work.choice, ways_before);
+  go_back_unless_faster(before);
 }
 
 void StepChooser::choose_share() {

@@ -14,18 +14,24 @@ void StepChooser::choose(const WorkChoice* near) {
   const double share_at_first = setup_.choices.device_updates;
   choose_on_path(near);
   if (!setup_.choices.chooses_direct || !setup_.planned.fits() || !moves_directly(setup_.planned)) return;
-  const double share_before = setup_.choices.device_updates;
-  const WorkChosen work_before = setup_.work;
-  const std::vector<UpdateWay> ways_before = planner_.ways();
-  const double cost_before = planner_.cost_of(planner_.score());
+  const Chosen past_the_host = chosen();
   setup_.choices.direct = false;
   setup_.choices.device_updates = share_at_first;
   choose_on_path(near);
-  if (planner_.cost_of(planner_.score()) < cost_before) return;
-  setup_.choices.direct = true;
-  setup_.choices.device_updates = share_before;
-  setup_.work = work_before;
-  planner_.plan(setup_.work.choice, ways_before);
+  go_back_unless_faster(past_the_host);
+}
+
+StepChooser::Chosen StepChooser::chosen() const {
+  return {setup_.work, planner_.ways(), setup_.choices.device_updates, setup_.choices.direct,
+          planner_.cost_of(planner_.score())};
+}
+
+void StepChooser::go_back_unless_faster(const Chosen& before) {
+  if (planner_.cost_of(planner_.score()) < before.cost) return;
+  setup_.choices.device_updates = before.device_updates;
+  setup_.choices.direct = before.direct;
+  setup_.work = before.work;
+  planner_.plan(before.work.choice, before.ways);
 }
 
 void StepChooser::choose_on_path(const WorkChoice* near) {

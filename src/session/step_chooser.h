@@ -26,6 +26,16 @@ class StepChooser {
 
  private:
   void choose_on_path(const WorkChoice* near);
+  // What is planned, to go back to from what is tried instead.
+  struct Chosen {
+    WorkChosen work;
+    std::vector<UpdateWay> ways;
+    double device_updates = 0;
+    bool direct = false;
+    double cost = 0;
+  };
+  Chosen chosen() const;
+  void go_back_unless_faster(const Chosen& before);
   WorkLimits work_limits() const;
   UpdateWay way_to_search(const WorkChoice& first);
   std::vector<UpdateWay> first_ways(const WorkChoice& choice) const;
