@@ -170,11 +170,10 @@ std::vector<Option> options_of(TrainOptions& o) {
                   "bytes a second to the virtual device, as 8GiB; auto: as `machine` says, or 8 GB/s", &o.link_up,
                   at_least(0), OptionUnit::bytes});
   rows.push_back({"link_down", machine_group, "bytes a second from it", &o.link_down, at_least(0), OptionUnit::bytes});
-  rows.push_back(
-      {"device_direct", machine_group,
-       "move between disk and device past the host's memory: true, false, or auto: where that is faster, and an "
-       "NVIDIA GPU has cuFile. No number changes",
-       &o.device_direct, one_of({"auto", "true", "false"})});
+  rows.push_back({"device_direct", machine_group,
+                  "move between disk and device past the host's memory: true, false, or auto: where that is faster, on "
+                  "the virtual device or an NVIDIA GPU that has cuFile. No number changes",
+                  &o.device_direct, one_of({"auto", "true", "false"})});
   rows.push_back(
       {"update_on", machine_group,
        "where updates run with a device: cpu, device, or K: one in K parameters on the device; auto: so that "

@@ -75,6 +75,12 @@ std::string format_seconds(double seconds) {
   return fmt::format("{} d {} h", s / 86400, s % 86400 / 3600);
 }
 
+std::string share_of_bound(const StepRecord& r) {
+  if (!r.lower_bound_seconds || r.step_seconds <= 0) return {};
+  const double share = *r.lower_bound_seconds / r.step_seconds;
+  return share > 1 ? "faster than the bound" : fmt::format("{:.0f}% of the bound", 100 * share);
+}
+
 std::string line_of(const StepRecord& r) {
   std::string line = fmt::format(
       "step {}/{}  loss {:.4f}  grad norm {:.3f}{}  lr {:.2e}  {:.0f} tokens/s  memory {}  disk read {} write {}",
@@ -86,10 +92,7 @@ std::string line_of(const StepRecord& r) {
     line += fmt::format("  link up {} down {}", format_bytes(r.link->up_bytes), format_bytes(r.link->down_bytes));
   if (r.host_updates + r.device_updates > 0)
     line += fmt::format("  updates {} host {} device", r.host_updates, r.device_updates);
-  if (r.lower_bound_seconds && r.step_seconds > 0) {
-    const double share = *r.lower_bound_seconds / r.step_seconds;
-    line += share > 1 ? "  faster than the bound" : fmt::format("  {:.0f}% of the bound", 100 * share);
-  }
+  if (const std::string share = share_of_bound(r); !share.empty()) line += "  " + share;
   line += waited(r);
   if (r.seconds_left) line += fmt::format("  {} left", format_seconds(*r.seconds_left));
   if (r.eval_loss) line += fmt::format("  eval loss {:.4f}", *r.eval_loss);

@@ -17,6 +17,10 @@ namespace spillway {
 // "45 s", "12 min 05 s", "3 h 20 min", "2 d 4 h".
 std::string format_seconds(double seconds);
 
+// "75% of the bound", or "faster than the bound", where the rates known when the run began were lower; empty where none
+// were known.
+std::string share_of_bound(const StepRecord& record);
+
 // "step 12/300  loss 4.1234  grad norm 1.234  lr 5.00e-05  1234 tokens/s  memory 400 MiB  …", without line end.
 std::string line_of(const StepRecord& record);
 

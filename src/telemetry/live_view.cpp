@@ -72,8 +72,7 @@ std::string loss_line(const ViewState& s) {
   std::string text = fmt::format("loss {:.4f}", s.last->loss);
   if (s.blocks && s.losses.size() > 1) text += " " + sparkline(s.losses, spark_columns);
   text += fmt::format("  {:.0f} tokens/s", s.last->tokens_per_second);
-  if (s.last->lower_bound_seconds && s.last->step_seconds > 0)
-    text += fmt::format(", {:.0f}% of the bound", 100 * *s.last->lower_bound_seconds / s.last->step_seconds);
+  if (const std::string share = share_of_bound(*s.last); !share.empty()) text += ", " + share;
   return text;
 }
 
