@@ -100,10 +100,12 @@ TEST_P(EachSameBits, WhateverThePolicy) {
 }
 
 // A slow disk, so that choosing has a reason; then a limit that nothing meets, so that whatever writes least is taken.
+// Under a sanitizer for one way of clipping.
 TEST_P(EachSameBits, WhateverIsChosen) {
   const Outcome expected = run(options_);
   TrainOptions options = options_;
-  options.order = options.recompute = options.policy = options.clip_mode = "auto";
+  options.order = options.recompute = options.policy = "auto";
+  if (!under_sanitizer) options.clip_mode = "auto";
   std::ofstream(scratch_ / "machine.json") << R"({"disks": [{"read_bytes_per_second": 1e7}]})";
   options.machine = (scratch_ / "machine.json").string();
   const PlanReport report = run_plan(options);

@@ -146,6 +146,12 @@ class PlansOfFourLayers : public Verbs {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome.out;
   }
+  // With nothing to choose, which under a sanitizer takes a minute.
+  std::string plan_of_one_choice(std::vector<std::string> more) const {
+    more.insert(more.end(),
+                {"--recompute", "none", "--clip-mode", "after", "--order", "layer", "--policy", "farthest"});
+    return plan_of_larger(more);
+  }
 };
 
 TEST_F(PlansOfFourLayers, PlanSaysWhichWayStepsClip) {
@@ -191,13 +197,14 @@ TEST_F(PlansOfFourLayers, PlanCountsWhatIsMadeAgainApartFromTheBound) {
 
 TEST_F(PlansOfFourLayers, PlanSaysHowLongADiskLastsInWordsThatFit) {
   folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
-  const auto smallest =
-      nlohmann::json::parse(plan_of_larger({"--json", "--memory", "2GiB"})).at("min_memory_bytes").get<std::int64_t>();
+  const auto smallest = nlohmann::json::parse(plan_of_one_choice({"--json", "--memory", "2GiB"}))
+                            .at("min_memory_bytes")
+                            .get<std::int64_t>();
   const std::vector<std::string> tight{"--memory", std::to_string(smallest), "--disk-tbw"};
   const auto with = [&](const std::string& tbw) {
     std::vector<std::string> more = tight;
     more.push_back(tbw);
-    return plan_of_larger(more);
+    return plan_of_one_choice(more);
   };
   EXPECT_THAT(with("0.5"), testing::ContainsRegex("; [0-9.]+ (s|min|h|days) until 0.5 TB are written\n"));
   EXPECT_THAT(with("50000"), testing::ContainsRegex("; [0-9.]+ years until 50000 TB are written\n"));
@@ -209,18 +216,19 @@ TEST_F(PlansOfFourLayers, PlanSaysWhatGoesToEachDisk) {
                                                 {{"directory", path("fast")}, {"read_bytes_per_second", 3e8}}}}}
                                    .dump());
   for (const char* name : {"slow", "fast"}) std::filesystem::create_directory(path(name));
-  const std::string memory = std::to_string(
-      nlohmann::json::parse(plan_of_larger({"--json", "--memory", "2GiB"})).at("min_memory_bytes").get<std::int64_t>());
+  const std::string memory = std::to_string(nlohmann::json::parse(plan_of_one_choice({"--json", "--memory", "2GiB"}))
+                                                .at("min_memory_bytes")
+                                                .get<std::int64_t>());
   const std::vector<std::string> two{"--memory", memory, "--spill-dir", path("slow"), path("fast")};
   std::vector<std::string> as_json = two;
   as_json.emplace_back("--json");
-  const auto json = nlohmann::json::parse(plan_of_larger(as_json));
+  const auto json = nlohmann::json::parse(plan_of_one_choice(as_json));
   std::map<std::string, double> read;
   for (const auto& row : json.at("disks")) read[row.at("directory")] = row.at("read_bytes").get<double>();
   ASSERT_EQ(read.size(), 2U);
   EXPECT_NEAR(read.at(path("fast")), 3 * read.at(path("slow")), 3);
   EXPECT_NEAR(read.at(path("slow")) + read.at(path("fast")), json.at("disk_read_bytes_per_step").get<double>(), 2);
-  EXPECT_THAT(plan_of_larger(two), AllOf(HasSubstr(" written in " + path("fast")), HasSubstr("twice the disks: ")));
+  EXPECT_THAT(plan_of_one_choice(two), AllOf(HasSubstr(" written in " + path("fast")), HasSubstr("twice the disks: ")));
 }
 
 // So slow on the processor that a step ends with a wait for them.
@@ -276,9 +284,8 @@ TEST_F(PlansOfFourLayers, PlanWithoutAnOutputFolderIsForTheDiskOfTheCurrentOne) 
   if (current == temporary) GTEST_SKIP() << "both are " << current;
   folder_.file("machine.json", nlohmann::json{{"disks", {disk(temporary, 1e6), disk(current, 5e8)}}}.dump());
   const auto plan = [&](std::vector<std::string> more) {
-    more.insert(more.end(),
-                {"--recompute", "none", "--clip-mode", "after", "--order", "layer", "--policy", "farthest", "--json"});
-    return nlohmann::json::parse(plan_of_larger(more));
+    more.emplace_back("--json");
+    return nlohmann::json::parse(plan_of_one_choice(more));
   };
   const std::string memory = std::to_string(plan({"--memory", "2GiB"}).at("min_memory_bytes").get<std::int64_t>());
   const auto disk_seconds = [&](std::vector<std::string> more) {

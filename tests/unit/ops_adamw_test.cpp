@@ -38,14 +38,14 @@ struct Example {
   Floats grad = {};  // of the whole tensor, values of dtype
 
   void fill(Rng& rng) {
-    std::normal_distribution<float> normal;
+    const auto number = [&rng] { return static_cast<float>(random_number(rng)); };
     for (std::int64_t i = 0; i < rows * cols; ++i) {
-      master.push_back(0.02F * normal(rng));
-      m.push_back(1e-3F * normal(rng));
-      v.push_back(std::pow(1e-3F * normal(rng), 2.0F));
+      master.push_back(0.02F * number());
+      m.push_back(1e-3F * number());
+      v.push_back(std::pow(1e-3F * number(), 2.0F));
     }
     for (std::int64_t i = 0; i < total_rows * cols; ++i) {
-      grad.push_back(static_cast<float>(rounded(dtype, 1e-2F * normal(rng))));
+      grad.push_back(static_cast<float>(rounded(dtype, 1e-2F * number())));
     }
   }
 

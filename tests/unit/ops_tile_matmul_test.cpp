@@ -22,8 +22,9 @@ struct TileCase {
 
 std::vector<bf16_t> numbers(std::int64_t count, Seeded& seeded) {
   std::vector<bf16_t> values;
-  std::normal_distribution<float> normal;
-  for (std::int64_t i = 0; i < count; ++i) values.push_back(round_bf16(normal(seeded.rng)));
+  for (std::int64_t i = 0; i < count; ++i) {
+    values.push_back(round_bf16(static_cast<float>(ops_test::random_number(seeded.rng))));
+  }
   return values;
 }
 
