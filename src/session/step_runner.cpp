@@ -62,6 +62,7 @@ StepRunner::StepRunner(const TrainingSetup& setup, Executor& executor, const Win
 
 StepRunner::Outcome StepRunner::run(const Step& step) {
   Outcome outcome;
+  ran_.clear();
   outcome.way = policy_.way();
   const bool defers = outcome.way == UpdateWay::deferred;
   if (!defers && pending_) outcome.report = complete(false);
@@ -89,6 +90,7 @@ StepRunner::Outcome StepRunner::run(const Step& step) {
   if (outcome.way == UpdateWay::speculative) settle_speculation(outcome, step, factor);
   if (defers) leave_update(outcome, step, factor);
   policy_.note(outcome.clipped);
+  outcome.plans = ran_;
   return outcome;
 }
 
@@ -138,6 +140,7 @@ void StepRunner::expect_commit_of(std::int32_t plan, bool wanted) {
 
 RunReport StepRunner::run_plan(std::int32_t number) {
   const Plan& plan = planned_.plans[static_cast<std::size_t>(number)];
+  ran_.push_back(number);
   if (!executor_.is_ready_for(plan)) executor_.settle(plan, plan.entry);
   return executor_.run(plan);
 }

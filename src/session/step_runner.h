@@ -35,7 +35,8 @@ class StepRunner {
     double norm = 0;  // before clipping
     std::int64_t targets = 0;
     UpdateWay way = UpdateWay::during;
-    std::int32_t plan = 0;  // of the step
+    std::int32_t plan = 0;            // of the step
+    std::vector<std::int32_t> plans;  // all that ran for it, those that complete an update among them
     bool clipped = false;
     bool taken_back = false;  // speculated in vain
     RunReport report;
@@ -68,6 +69,7 @@ class StepRunner {
   std::deque<BatchFeed> feeds_;  // by step Program
   std::vector<BundleId> speculated_;
   std::optional<PendingUpdate> pending_;
+  std::vector<std::int32_t> ran_;  // plans, since the step began
 };
 
 // The policy for the ways that were planned.

@@ -293,7 +293,7 @@ class TrainingRun {
     record.disk_read_bytes = outcome.report.traffic.read_bytes;
     record.disk_write_bytes = outcome.report.traffic.write_bytes;
     if (setup_.planned.has_device()) note_sides(outcome, record);
-    watch_.step_ended(record, static_cast<std::uint8_t>(outcome.plan), evaluations_left(record.step));
+    watch_.step_ended(record, outcome.plans, evaluations_left(record.step));
     if (record.totals) {
       record.stall_seconds =
           std::accumulate(record.totals->wait_seconds.begin(), record.totals->wait_seconds.end(), 0.0);

@@ -142,7 +142,21 @@ void RunWatch::step_begins(std::int64_t step, std::int64_t total_steps) {
   flight_->recorder().step_begin();
 }
 
-void RunWatch::step_ended(StepRecord& record, std::uint8_t plan, std::int64_t evaluations_left) {
+// One after the other. Nothing where one of them is not known.
+void RunWatch::predict(std::span<const std::int32_t> plans, StepRecord& record) const {
+  double predicted = 0;
+  double bound = 0;
+  for (const std::int32_t number : plans) {
+    const CatalogPlan* const plan = catalog_.plan(static_cast<std::uint8_t>(number));
+    if (plan == nullptr || plan->predicted_seconds <= 0) return;
+    predicted += plan->predicted_seconds;
+    bound += plan->lower_bound_seconds;
+  }
+  if (predicted > 0) record.predicted_seconds = predicted;
+  if (bound > 0) record.lower_bound_seconds = bound;
+}
+
+void RunWatch::step_ended(StepRecord& record, std::span<const std::int32_t> plans, std::int64_t evaluations_left) {
   if (flight_) {
     flight_->recorder().step_end(static_cast<double>(record.loss));
     flight_->step_done(record.step, record.total_steps);
@@ -151,10 +165,7 @@ void RunWatch::step_ended(StepRecord& record, std::uint8_t plan, std::int64_t ev
     reader_->read();
     record.totals = totals_->finish(record.step_seconds);
   }
-  if (const CatalogPlan* of = catalog_.plan(plan); of != nullptr) {
-    if (of->predicted_seconds > 0) record.predicted_seconds = of->predicted_seconds;
-    if (of->lower_bound_seconds > 0) record.lower_bound_seconds = of->lower_bound_seconds;
-  }
+  predict(plans, record);
   const std::lock_guard lock(mutex_);
   time_left_.after_step(record.step_seconds);
   record.seconds_left = time_left_.seconds(record.total_steps - record.step, evaluations_left);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "telemetry/event_sink.h"
@@ -58,9 +59,9 @@ class RunWatch {
   void begin(RunPhase phase);
   void end(RunPhase phase);
   void step_begins(std::int64_t step, std::int64_t total_steps);
-  // Completes the record: totals, what is left, prediction and bound, the last commit. `plan` is the step's, in the
-  // catalog.
-  void step_ended(StepRecord& record, std::uint8_t plan, std::int64_t evaluations_left);
+  // Completes the record: totals, what is left, prediction and bound, the last commit. `plans`, in the catalog, ran for
+  // the step.
+  void step_ended(StepRecord& record, std::span<const std::int32_t> plans, std::int64_t evaluations_left);
   void finished();
   void stopped();  // before its last step, as it was asked to
   void failed();   // with an error that is reported
@@ -86,6 +87,7 @@ class RunWatch {
     TrainObserver& to_;
   };
 
+  void predict(std::span<const std::int32_t> plans, StepRecord& record) const;
   void watch();
   void look();
   void say_if_slow(const LiveStatus& status, std::int64_t now_ns);

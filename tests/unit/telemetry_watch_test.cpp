@@ -71,7 +71,8 @@ StepRecord first_of_two_steps(RunWatch& watch) {
   StepRecord record;
   record.step = 1;
   record.total_steps = 2;
-  watch.step_ended(record, 0, 0);
+  constexpr std::int32_t plans[] = {0};
+  watch.step_ended(record, plans, 0);
   return record;
 }
 
@@ -145,6 +146,34 @@ TEST(RunWatch, WithoutRoomForItsOpsTheRunGoesOn) {
   watch.begin(RunPhase::train);
   EXPECT_TRUE(first_of_two_steps(watch).totals.has_value());
   EXPECT_THAT(observer.notes, ElementsAre(AllOf(HasSubstr(flight_file_name), HasSubstr("no timeline"))));
+}
+
+// Of a step that is taken back, or completes a deferred update, there are two.
+TEST(RunWatch, AStepIsForetoldWhatItsPlansTakeTogether) {
+  Waiting observer;
+  const ScratchFolder folder;
+  RunWatch watch(observer);
+  watch.open({.capacities = ring_capacities_for(10, 2), .output_dir = folder.path()});
+  Catalog catalog = one_op();
+  catalog.plans.resize(3, catalog.plans.front());
+  catalog.plans[1].predicted_seconds = 0.04;
+  catalog.plans[1].lower_bound_seconds = 0.02;
+  catalog.plans[2].predicted_seconds = catalog.plans[2].lower_bound_seconds = 0;  // unknown
+  watch.describe(std::move(catalog));
+  const auto record_of = [&](const std::vector<std::int32_t>& plans) {
+    watch.step_begins(1, 2);
+    StepRecord record;
+    record.step = 1;
+    record.total_steps = 2;
+    watch.step_ended(record, plans, 0);
+    return record;
+  };
+  EXPECT_DOUBLE_EQ(record_of({0}).predicted_seconds.value_or(0), 0.01);
+  const StepRecord both = record_of({0, 1});
+  EXPECT_DOUBLE_EQ(both.predicted_seconds.value_or(0), 0.05);
+  EXPECT_DOUBLE_EQ(both.lower_bound_seconds.value_or(0), 0.025);
+  const StepRecord unknown = record_of({0, 2});
+  EXPECT_FALSE(unknown.predicted_seconds || unknown.lower_bound_seconds);
 }
 
 TEST(RunWatch, WithoutRecordingThereIsNoFileAndNoThread) {
