@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "cli/train_arguments.h"
 #include "cli/verbs.h"
 #include "session/session.h"
@@ -60,7 +61,8 @@ std::string text_of(const ProbeReport& report) {
   text += fmt::format("{:<28}{:>12}{:>12}{:>12}{:>12}\n", "disk", "read", "write", "both", "request");
   for (const DiskRate& disk : r.disks) text += disk_line(disk);
   if (!r.ops.empty()) text += ops_table(r);
-  return text + fmt::format("\nkept in {}\n", report.cache);
+  if (report.failure.empty()) text += fmt::format("\nkept in {}\n", report.cache);
+  return text;
 }
 
 ExitCode probe(TrainArguments& arguments, bool json) {
@@ -72,6 +74,9 @@ ExitCode probe(TrainArguments& arguments, bool json) {
   const ProbeReport report = run_probe(options);
   print_notes(report.notes);
   print(json ? report.json : text_of(report));
+  if (report.failure.empty()) return ExitCode::ok;
+  if (!json) throw DeviceError("{}", report.failure);
+  print_notes({report.failure});  // a file of them was what was asked for
   return ExitCode::ok;
 }
 

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/error.h"
 #include "formats/atomic_file.h"
@@ -83,21 +85,26 @@ std::optional<MachineRates> load_rates(const fs::path& directory, const MachineI
   }
 }
 
-MachineRates share_rates(const fs::path& directory, const MachineRates& rates, bool replace) {
+SharedRates share_rates(const fs::path& directory, const MachineRates& rates, bool replace) {
+  const auto not_kept = [&](std::string_view why) {
+    return SharedRates{rates, fmt::format("the machine's rates cannot be kept for later: {}", why)};
+  };
+  if (directory.empty()) return not_kept("neither XDG_CACHE_HOME nor HOME names a folder");
   std::error_code error;
-  if (directory.empty() || (fs::create_directories(directory, error), error)) return rates;
+  fs::create_directories(directory, error);
+  if (error) return not_kept(fmt::format("{}: {}", directory.string(), error.message()));
   const Lock lock(directory / "lock");
-  if (!lock.held()) return rates;
+  if (!lock.held()) return not_kept(fmt::format("{}: {}", (directory / "lock").string(), std::strerror(errno)));
   MachineRates all = rates;
   if (const std::optional<MachineRates> known = load_rates(directory, rates.identity, rates.threads)) {
     all = replace ? joined(rates, *known) : joined(*known, rates);
   }
   try {
     write_file_atomically(cache_file(directory, rates.identity, rates.threads), write_machine(all));
-  } catch (const Error&) {  // a cache that cannot be written costs time, not the run
-    return rates;
+  } catch (const Error& failure) {  // which costs time, not the run
+    return not_kept(failure.what());
   }
-  return all;
+  return {all, {}};
 }
 
 }  // namespace spillway

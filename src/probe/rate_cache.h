@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "machine/rates.h"
 
@@ -20,9 +21,14 @@ std::filesystem::path cache_file(const std::filesystem::path& directory, const M
 std::optional<MachineRates> load_rates(const std::filesystem::path& directory, const MachineIdentity& identity,
                                        std::int64_t threads);
 
-// Adds what was measured to the file and returns what it then holds. What the file has already stays as it is, so that
-// two processes that look one after the other see the same rates, unless `replace`. Where nothing can be written,
-// `rates` are returned as they are.
-MachineRates share_rates(const std::filesystem::path& directory, const MachineRates& rates, bool replace);
+// What the file holds then. Where nothing can be written: the rates as they were, and why.
+struct SharedRates {
+  MachineRates rates;
+  std::string failure;
+};
+
+// Adds what was measured to the file. What the file has already stays as it is, so that two processes that look one
+// after the other see the same rates, unless `replace`.
+SharedRates share_rates(const std::filesystem::path& directory, const MachineRates& rates, bool replace);
 
 }  // namespace spillway

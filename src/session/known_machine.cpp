@@ -119,7 +119,10 @@ MachineRates measured_rates(const RunChoices& choices, std::span<const Program* 
       rates.disks.clear();  // with one, slowdowns count as measured
     }
   }
-  return fresh ? share_rates(cache, rates, false) : rates;
+  if (!fresh) return rates;
+  SharedRates shared = share_rates(cache, rates, false);
+  if (!shared.failure.empty()) known.notes.push_back(std::move(shared.failure));
+  return std::move(shared.rates);
 }
 
 // What earlier runs have found out.

@@ -17,7 +17,7 @@ struct KnownMachine {
   std::vector<double> disk_shares;  // by spill directory: of the slots
   DiskRate disk;                    // all of them together
   bool measured = false;            // just now, something that was not known
-  std::vector<std::string> notes;   // why a disk could not be measured
+  std::vector<std::string> notes;   // why a disk could not be measured, or nothing be kept
 };
 
 // With `machine_file` its rates are taken, and nothing is measured. Otherwise what the cache lacks for these Programs

@@ -57,7 +57,9 @@ ProbeReport run_probe(const TrainOptions& options) {
     for (const Program* program : setup->planned.programs)
       measure_ops(*program, setup->kernels, block_bytes, limits, rates);
   }
-  report.rates = share_rates(cache_directory(), rates, true);
+  SharedRates shared = share_rates(cache_directory(), rates, true);
+  report.failure = std::move(shared.failure);
+  report.rates = std::move(shared.rates);
   report.rates.disks = rates.disks;  // the cache has others too, and a run elsewhere would take all as its own
   report.json = write_machine(report.rates);
   report.cache = cache_file(cache_directory(), rates.identity, rates.threads).string();

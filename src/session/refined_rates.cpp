@@ -107,7 +107,7 @@ std::string KeptOpTimes::keep(const EventRecorder& recorder, std::int64_t step) 
   const PlannedPrograms& planned = setup_.planned;
   if (refine_ops(*planned.programs.front(), planned.plans, visit_events(recorder), static_cast<std::int32_t>(step),
                  *rates))
-    share_rates(cache_directory(), *rates, true);
+    return share_rates(cache_directory(), *rates, true).failure;
   return {};
 }
 

@@ -128,9 +128,10 @@ struct PlanReport {
 PlanReport run_plan(const TrainOptions& options, bool predict = false);
 
 struct ProbeReport {
-  MachineRates rates;  // what is known of this machine now
-  std::string json;    // the same as a machine file
-  std::string cache;   // where `plan` and `train` find it
+  MachineRates rates;   // what is known of this machine now
+  std::string json;     // the same as a machine file
+  std::string cache;    // where `plan` and `train` find it
+  std::string failure;  // why they do not: it could not be written there
   std::vector<std::string> notes = {};
 };
 

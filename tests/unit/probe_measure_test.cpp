@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -216,7 +217,7 @@ TEST(RateCache, KeepsWhatItHasUnlessToldToReplaceIt) {
   share_rates(folder.path(), rates, false);
   rates.set(op("a", 5));
   rates.set(op("b", 2));
-  const MachineRates all = share_rates(folder.path(), rates, false);
+  const MachineRates all = share_rates(folder.path(), rates, false).rates;
   EXPECT_EQ(all.find(op("a", 0).what)->seconds, 1);
   EXPECT_EQ(all.find(op("b", 0).what)->seconds, 2);
   const std::optional<MachineRates> read = load_rates(folder.path(), rates.identity, 2);
@@ -224,6 +225,21 @@ TEST(RateCache, KeepsWhatItHasUnlessToldToReplaceIt) {
   EXPECT_EQ(read->ops.size(), 2U);
   share_rates(folder.path(), rates, true);
   EXPECT_EQ(load_rates(folder.path(), rates.identity, 2)->find(op("a", 0).what)->seconds, 5);
+}
+
+TEST(RateCache, SaysWhyNothingCanBeKept) {
+  const ScratchFolder folder;
+  const MachineRates rates = nothing_known();
+  EXPECT_EQ(share_rates(folder.path(), rates, false).failure, "");
+  EXPECT_THAT(share_rates({}, rates, false).failure, testing::HasSubstr("neither XDG_CACHE_HOME nor HOME"));
+  const std::filesystem::path file = folder.file("file", "");
+  EXPECT_THAT(share_rates(file, rates, false).failure, testing::HasSubstr(file.string()));
+  EXPECT_THAT(share_rates(file / "below", rates, false).failure, testing::HasSubstr((file / "below").string()));
+  std::filesystem::remove(cache_file(folder.path(), rates.identity, rates.threads));
+  std::filesystem::create_directories(cache_file(folder.path(), rates.identity, rates.threads) / "in the way");
+  const SharedRates shared = share_rates(folder.path(), rates, false);
+  EXPECT_THAT(shared.failure, testing::HasSubstr("cannot be kept for later: "));
+  EXPECT_EQ(shared.rates.identity, rates.identity);
 }
 
 TEST(RateCache, TheFirstDiskThatIsKnownBringsItsSlowdowns) {
@@ -237,7 +253,7 @@ TEST(RateCache, TheFirstDiskThatIsKnownBringsItsSlowdowns) {
   rates.disk_slowdown = 1.25;
   share_rates(folder.path(), rates, false);
   rates.compute_slowdown = rates.disk_slowdown = 3;
-  const MachineRates all = share_rates(folder.path(), rates, false);
+  const MachineRates all = share_rates(folder.path(), rates, false).rates;
   EXPECT_EQ(all.compute_slowdown, 1.5) << "what was measured first counts";
   EXPECT_EQ(all.disk_slowdown, 1.25);
 }
