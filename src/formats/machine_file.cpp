@@ -20,6 +20,9 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
 constexpr std::int64_t most_threads = 4096;
 constexpr double least_rate = 1;
 constexpr double most_rate = 1e18;
+constexpr double most_seconds = 3600;  // of anything that happens once an op, a move or a page
+constexpr double most_times = 1000;    // as long
+constexpr double most_of_an_op = 1e30;
 constexpr std::int64_t most_depth = 256;
 
 void refuse_unknown(const JsonObject& object, std::span<const std::string_view> known) {
@@ -44,14 +47,17 @@ DType dtype_of(const JsonObject& object) {
   return name == "f32" ? DType::f32 : DType::bf16;
 }
 
-// A number of at least 0; what nobody says is as it was.
-void read(const JsonObject& object, std::string_view key, double& value, double least = 0) {
+// What nobody says is as it was.
+void read(const JsonObject& object, std::string_view key, double& value, double least, double most) {
   const json* const found = object.find(key);
   if (found == nullptr) return;
-  if (!found->is_number() || !(found->get<double>() >= least) || !(found->get<double>() < 1e30)) {
-    object.refuse(key, fmt::format("it must be a number of at least {}", least));
-  }
+  if (!found->is_number() || !(found->get<double>() >= least && found->get<double>() <= most))
+    object.refuse(key, fmt::format("it must be a number from {} to {}", least, most));
   value = found->get<double>();
+}
+
+void read_seconds(const JsonObject& object, std::string_view key, double& value) {
+  read(object, key, value, 0, most_seconds);
 }
 
 // Of a disk, a link or a processor, a second, within what any machine has, so that shares and times of it stay finite.
@@ -107,7 +113,7 @@ DiskRate read_disk(const JsonObject& object) {
   disk.mixed_bytes_per_second =
       rate_of(object, "mixed_bytes_per_second", std::min(disk.read_bytes_per_second, disk.write_bytes_per_second));
   disk.request_seconds = assumed_rates().disks.front().request_seconds;
-  read(object, "request_seconds", disk.request_seconds);
+  read_seconds(object, "request_seconds", disk.request_seconds);
   disk.depth = object.size("depth", most_depth, 0);
   return disk;
 }
@@ -118,8 +124,8 @@ LinkRate read_link(const JsonObject& object) {
   LinkRate link = assumed_rates().link;
   link.up_bytes_per_second = rate_of(object, "up_bytes_per_second");
   link.down_bytes_per_second = rate_of(object, "down_bytes_per_second", link.up_bytes_per_second);
-  read(object, "copy_seconds", link.copy_seconds);
-  read(object, "map_seconds", link.map_seconds);
+  read_seconds(object, "copy_seconds", link.copy_seconds);
+  read_seconds(object, "map_seconds", link.map_seconds);
   return link;
 }
 
@@ -136,8 +142,8 @@ OpRate read_op(const JsonObject& object) {
   rate.what.op = object.string("op", "");
   rate.what.dtype = dtype_of(object);
   rate.what.shape = object.string("shape", "");
-  read(object, "flops", rate.what.flops);
-  read(object, "bytes", rate.what.bytes);
+  read(object, "flops", rate.what.flops, 0, most_of_an_op);
+  read(object, "bytes", rate.what.bytes, 0, most_of_an_op);
   if (rate.what.flops + rate.what.bytes == 0)
     object.refuse("flops", "an op needs flops or bytes, by which its other shapes are estimated");
   rate.threads = object.size("threads", most_threads, 0);
@@ -151,12 +157,13 @@ void read_bandwidth(const JsonObject& object, std::vector<double>& rates) {
   const json* const found = object.find(key);
   if (found == nullptr) return;
   const json list = found->is_array() ? *found : json::array({*found});
-  if (list.empty()) object.refuse(key, "it must be numbers above 0");
+  const auto is_rate = [](const json& item) {
+    return item.is_number() && item.get<double>() >= least_rate && item.get<double>() <= most_rate;
+  };
+  if (list.empty() || !std::all_of(list.begin(), list.end(), is_rate))
+    object.refuse(key, fmt::format("it must be numbers from {} to {}", least_rate, most_rate));
   rates.clear();
-  for (const json& item : list) {
-    if (!item.is_number() || !(item.get<double>() > 0)) object.refuse(key, "it must be numbers above 0");
-    rates.push_back(item.get<double>());
-  }
+  for (const json& item : list) rates.push_back(item.get<double>());
 }
 
 ordered_json identity_json(const MachineIdentity& identity) {
@@ -224,11 +231,11 @@ MachineRates parse_machine(std::string_view text, const std::string& file) {
   rates.bf16_flops_per_second = rate_of(object, "bf16_flops_per_second", rates.bf16_flops_per_second);
   rates.f32_flops_per_second = rate_of(object, "f32_flops_per_second", rates.f32_flops_per_second);
   read_bandwidth(object, rates.memory_bytes_per_second);
-  read(object, "compute_slowdown", rates.compute_slowdown, 1);
-  read(object, "disk_slowdown", rates.disk_slowdown, 1);
-  read(object, "op_seconds", rates.op_seconds);
-  read(object, "attach_seconds", rates.attach_seconds);
-  read(object, "wake_seconds", rates.wake_seconds);
+  read(object, "compute_slowdown", rates.compute_slowdown, 1, most_times);
+  read(object, "disk_slowdown", rates.disk_slowdown, 1, most_times);
+  read_seconds(object, "op_seconds", rates.op_seconds);
+  read_seconds(object, "attach_seconds", rates.attach_seconds);
+  read_seconds(object, "wake_seconds", rates.wake_seconds);
   read_bytes(object, "device_memory_bytes", rates.device_memory_bytes);
   if (const std::optional<JsonObject> link = object.object("link")) rates.link = read_link(*link);
   if (const std::optional<JsonObject> update = object.object("update")) rates.update = read_update(*update);

@@ -16,7 +16,7 @@ using testing::Not;
 TEST_F(Verbs, PlanAnswersForAMachineGivenByAFewNumbers) {
   const auto compute_seconds = [&](const std::string& rate) {
     folder_.file("machine.json",
-                 R"({"op_seconds": 0, "memory_bytes_per_second": 1e30, "f32_flops_per_second": )" + rate + "}");
+                 R"({"op_seconds": 0, "memory_bytes_per_second": 1e18, "f32_flops_per_second": )" + rate + "}");
     const Outcome outcome =
         run({"plan", "--model", path("model"), "--data", path("data.txt"), "--dtype", "f32", "--max-seq-len", "16",
              "--memory", "2GiB", "--machine", path("machine.json"), "--predict", "--json"});

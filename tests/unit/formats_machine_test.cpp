@@ -80,9 +80,12 @@ TEST(MachineFile, SaysWhatIsWrong) {
   expect_machine_refused("{", "no JSON (parse error at line 1, column 2");
   expect_machine_refused("[]", "no JSON object");
   expect_machine_refused(R"({"bf16_flops": 1})", "bf16_flops is 1");
-  expect_machine_refused(R"({"compute_slowdown": 0.5})", "at least 1");
+  expect_machine_refused(R"({"compute_slowdown": 0.5})", "from 1 to 1000");
+  for (const std::string key : {"compute_slowdown", "op_seconds", "attach_seconds", "wake_seconds"})
+    expect_machine_refused("{\"" + key + "\": 1e18}", key + " is 1e+18");
+  expect_machine_refused(R"({"memory_bytes_per_second": 1e300})", "from 1 to 1e+18");
   expect_machine_refused(R"({"memory_bytes_per_second": []})", "memory_bytes_per_second");
-  expect_machine_refused(R"({"memory_bytes_per_second": [1, -1]})", "above 0");
+  expect_machine_refused(R"({"memory_bytes_per_second": [1, -1]})", "from 1 to");
   expect_machine_refused(R"({"memory_bytes": "many"})", "many");
   expect_machine_refused(R"({"disks": [{"write_bytes_per_second": 1}]})", "read_bytes_per_second is missing");
   expect_machine_refused(R"({"disks": [7]})", "objects");
