@@ -23,6 +23,8 @@ double written_a_day(const PlanReport& r) {
   return by_steps + committed_a_day(r);
 }
 
+constexpr double most_tbw = 1e6;  // an exabyte
+
 double years_of_life(const PlanReport& r, double disk_tbw) { return disk_tbw * 1e12 / written_a_day(r) / year_days; }
 
 void add_prediction(nlohmann::ordered_json& json, const PlanReport& r, double disk_tbw) {
@@ -233,6 +235,8 @@ ExitCode plan(TrainArguments& arguments, bool wants_trace, bool json, bool predi
   }
   if (!wants_trace) options.trace.clear();
   validate(options, TrainUse::plan);
+  if (!(disk_tbw >= 0 && disk_tbw <= most_tbw))
+    throw UserError("--disk-tbw must be a number from 0 to {:.0f}", most_tbw);
   const PlanReport report = run_plan(options, predict || !options.trace.empty());
   print_notes(report.notes);
   print(json ? json_of(report, disk_tbw) : text_of(report, disk_tbw));
@@ -251,7 +255,6 @@ Verb add_plan(CLI::App& app) {
   verb->add_flag("--predict,!--no-predict", *predict, "predict the time of a step [true]");
   auto disk_tbw = std::make_shared<double>(0);
   verb->add_option("--disk-tbw", *disk_tbw, "terabytes that the disk is rated for: say how long it will last")
-      ->check(CLI::NonNegativeNumber)
       ->type_name("NUMBER");
   return {verb, [verb, arguments, json, predict, disk_tbw] {
             return plan(*arguments, verb->count("--trace") > 0, *json, *predict, *disk_tbw);

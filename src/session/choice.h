@@ -63,6 +63,7 @@ struct WorkLimits {
   std::int64_t layers = 0;
   std::int64_t micro_batches = 1;
   std::int64_t max_disk_writes_per_day = 0;  // bytes; 0: any
+  bool commits_each_step = false;            // what that writes is among a step's bytes
   // Asked for by the user, or of no use to choose; without, chosen.
   std::optional<WorkOrder> order = {};
   std::optional<Recompute> recompute = {};

@@ -347,6 +347,7 @@ std::string note_on(const WorkChoice& choice, const WorkScore& score, const std:
         "work: {}; it writes {} a day, more than max_disk_writes_per_day, and nothing tried writes less a "
         "step",
         describe(choice), format_bytes(static_cast<std::int64_t>(score.writes_per_day())));
+    if (limits.commits_each_step) return note + "; each step commits, which save_steps spaces out";
     const double commits_a_day = score.commit_bytes_per_second * seconds_per_day;
     if (commits_a_day >= worthwhile_saving * score.writes_per_day())
       note += fmt::format("; {} of this by commits, which save_steps spaces out",

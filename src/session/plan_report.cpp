@@ -163,6 +163,7 @@ PlanReport run_plan(const TrainOptions& options, bool predict) {
     report.memory = memory_of(setup);
     if (machine) {
       report.prediction = predict_step(setup, *machine);
+      if (std::string note = note_on_deferring(setup, *machine); !note.empty()) report.notes.push_back(std::move(note));
       report.disks = disks_of(setup, *machine);
     }
   } else {

@@ -11,6 +11,9 @@ namespace spillway {
 std::vector<LinkRow> links_of(const TrainingSetup& setup);
 std::vector<MemoryRow> memory_of(const TrainingSetup& setup);
 
+// What steps take in the mean that defer their updates, where those that commit do not; empty for all others.
+std::string note_on_deferring(const TrainingSetup& setup, const KnownMachine& machine);
+
 // With options.trace it writes what it simulated there.
 StepPrediction predict_step(const TrainingSetup& setup, const KnownMachine& machine);
 

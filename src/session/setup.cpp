@@ -109,7 +109,9 @@ TrainingSetup::TrainingSetup(const TrainOptions& given, const WorkChoice* near)
   choose_steps(near);
   note_missing_memory();
   if (guessed_the_disk())
-    notes.emplace_back("how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones");
+    notes.push_back(given.machine.empty()
+                        ? "how fast the disk is, is assumed: `spillway probe` measures it, for this run and later ones"
+                        : fmt::format("how fast the disk is, is assumed: {} has no disks", given.machine));
   if (std::string note = note_on_updates(*this); !note.empty()) notes.push_back(std::move(note));
 }
 

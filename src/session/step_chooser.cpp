@@ -107,6 +107,7 @@ WorkLimits StepChooser::work_limits() const {
   limits.layers = setup_.config.model.num_hidden_layers;
   limits.micro_batches = setup_.shape.micro_batches;
   limits.max_disk_writes_per_day = setup_.options.max_disk_writes_per_day;
+  limits.commits_each_step = setup_.choices.commits == Commits::all;
   limits.order = forced_order(setup_.options);
   limits.recompute = forced_recompute(setup_.options, limits.layers);
   limits.policy = policy_named(setup_.options.policy);

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include <map>
+#include <sstream>
 
+#include "base/bytes.h"
 #include "verbs.h"
 
 namespace spillway {
@@ -175,6 +177,56 @@ TEST_F(PlansOfFourLayers, PlanSaysWhichWayStepsClip) {
   EXPECT_THAT(plan(unlimited), testing::ContainsRegex("clipping +none\n"));
 }
 
+// As in a run, whose bytes are those of the plans.
+TEST_F(PlansOfFourLayers, PlanSaysWhatStepsTakeInTheMeanWhereThoseThatCommitDoNotDefer) {
+  folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
+  const auto smallest =
+      nlohmann::json::parse(plan_of_one_choice({"--json"})).at("min_memory_bytes").get<std::int64_t>();
+  std::vector<std::string> arguments{"plan",
+                                     "--model",
+                                     path("larger"),
+                                     "--data",
+                                     path("data.txt"),
+                                     "--dtype",
+                                     "f32",
+                                     "--machine",
+                                     path("machine.json"),
+                                     "--max-seq-len",
+                                     "16",
+                                     "--max-steps",
+                                     "8",
+                                     "--save-steps",
+                                     "2",
+                                     "--clip-mode",
+                                     "deferred",
+                                     "--memory",
+                                     std::to_string(smallest + (8 << 20)),
+                                     "--recompute",
+                                     "none",
+                                     "--order",
+                                     "layer",
+                                     "--policy",
+                                     "farthest",
+                                     "--output-dir",
+                                     path("out")};
+  const std::string told = run(arguments).err;
+  arguments.front() = "train";
+  ASSERT_EQ(run(arguments).code, 0);
+  std::istringstream lines(folder_.text_of("out/metrics.jsonl"));
+  std::int64_t read = 0;
+  std::int64_t written = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (!record.contains("step_seconds") || record.at("step") < 3 || record.at("step") > 6) continue;
+    read += record.at("disk_read_bytes").get<std::int64_t>();
+    written += record.at("disk_write_bytes").get<std::int64_t>();
+  }
+  EXPECT_GT(read, 0);
+  EXPECT_THAT(told,
+              AllOf(HasSubstr("one of 2 steps commits and completes its update at once: in the mean a step takes "),
+                    HasSubstr(format_bytes(read / 4) + " read, " + format_bytes(written / 4) + " written")));
+}
+
 // What is made again is no part of what a step takes at least.
 TEST_F(PlansOfFourLayers, PlanCountsWhatIsMadeAgainApartFromTheBound) {
   folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e12}]})");
@@ -208,6 +260,13 @@ TEST_F(PlansOfFourLayers, PlanSaysHowLongADiskLastsInWordsThatFit) {
   };
   EXPECT_THAT(with("0.5"), testing::ContainsRegex("; [0-9.]+ (s|min|h|days) until 0.5 TB are written\n"));
   EXPECT_THAT(with("50000"), testing::ContainsRegex("; [0-9.]+ years until 50000 TB are written\n"));
+  std::vector<std::string> wrong{"plan", "--model", path("larger"), "--data", path("data.txt"), "--disk-tbw"};
+  for (const char* number : {"-1", "nan", "inf", "1e300"}) {
+    wrong.back() = std::string("--disk-tbw=") + number;
+    const Outcome outcome = run(wrong);
+    EXPECT_EQ(outcome.code, 2) << number;
+    EXPECT_THAT(outcome.err, HasSubstr("--disk-tbw must be a number from 0 to 1000000")) << number;
+  }
 }
 
 TEST_F(PlansOfFourLayers, PlanSaysWhatGoesToEachDisk) {

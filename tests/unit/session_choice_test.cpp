@@ -338,6 +338,9 @@ TEST_F(ChoiceTest, WritesLeastAndSaysSoWhereNothingStaysUnder) {
     EXPECT_LE(chosen.score.writes_per_step(), tried.score.writes_per_step()) << describe(tried.choice);
   }
   EXPECT_NE(note_of(chosen).find("max_disk_writes_per_day"), std::string::npos);
+  EXPECT_EQ(note_of(chosen).find("save_steps"), std::string::npos);
+  limits_.commits_each_step = true;
+  EXPECT_NE(note_of(chosen).find("each step commits, which save_steps spaces out"), std::string::npos);
 }
 
 // A policy that moves twice as much in three times the time writes least a day, and most in the whole run.
