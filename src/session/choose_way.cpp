@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "session/step_chooser.h"
-#include "sim/simulate.h"
 
 namespace spillway {
 
@@ -102,9 +101,7 @@ ClipCosts StepChooser::simulated_clip_costs() const {
     return setup_.simulated(setup_.planned.plans[static_cast<std::size_t>(step)], planner_.rates_of(step)).seconds;
   };
   const auto update_seconds = [&](std::int32_t update) {
-    return simulate(setup_.planned.plans[static_cast<std::size_t>(update)], setup_.planned.layout,
-                    planner_.rates_of(update))
-        .seconds;
+    return setup_.simulated(setup_.planned.plans[static_cast<std::size_t>(update)], planner_.rates_of(update)).seconds;
   };
   ClipCosts costs;
   costs.speculative = step_seconds(UpdateWay::speculative);

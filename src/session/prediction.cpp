@@ -215,11 +215,9 @@ std::string note_on_deferring(const TrainingSetup& setup, const KnownMachine& ma
   Traffic moved;
   const auto add = [&](std::int32_t number, std::int64_t times) {
     const Plan& plan = planned.plans[static_cast<std::size_t>(number)];
-    const bool is_update = plan.program == setup.steps.index_of_flush();
     const StepRates rates =
         step_rates(*planned.programs[static_cast<std::size_t>(plan.program)], machine.rates, machine.disk);
-    const Timeline timeline = is_update ? simulate(plan, planned.layout, rates) : setup.simulated(plan, rates);
-    seconds += static_cast<double>(times) * timeline.seconds;
+    seconds += static_cast<double>(times) * setup.simulated(plan, rates).seconds;
     moved.read_bytes += times * plan.traffic.read_bytes;
     moved.write_bytes += times * plan.traffic.write_bytes;
   };

@@ -14,7 +14,6 @@
 #include "session/known_machine.h"
 #include "session/run_catalog.h"
 #include "sim/op_rates.h"
-#include "sim/simulate.h"
 #include "store/checksum.h"
 
 namespace spillway {
@@ -43,7 +42,6 @@ bool is_known(const Program& program, const KnownMachine& machine, bool spills) 
   });
 }
 
-// Updates that complete a step run from rest to rest.
 void predict_steps(const TrainingSetup& setup, Catalog& catalog) {
   const KnownMachine machine = machine_of(setup);
   for (std::size_t p = 0; p < setup.planned.plans.size(); ++p) {
@@ -52,9 +50,7 @@ void predict_steps(const TrainingSetup& setup, Catalog& catalog) {
     const Program& program = *setup.planned.programs[static_cast<std::size_t>(step.program)];
     const bool spills = step.traffic.read_bytes + step.traffic.write_bytes > 0;
     if (setup.options.machine.empty() && !is_known(program, machine, spills)) continue;
-    const StepRates rates = step_rates(program, machine.rates, machine.disk);
-    const bool is_update = step.program >= std::ssize(setup.steps.steps);
-    const Timeline timeline = is_update ? simulate(step, setup.planned.layout, rates) : setup.simulated(step, rates);
+    const Timeline timeline = setup.simulated(step, step_rates(program, machine.rates, machine.disk));
     catalog.plans[p].predicted_seconds = timeline.seconds;
     catalog.plans[p].lower_bound_seconds = timeline.lower_bound_seconds();
   }

@@ -147,7 +147,9 @@ bool TrainingSetup::guessed_the_disk() const {
 }
 
 Timeline TrainingSetup::simulated(const Plan& plan, const StepRates& rates) const {
-  return options.overlap_steps ? simulate_steady(plan, planned.layout, rates) : simulate(plan, planned.layout, rates);
+  const bool is_update = plan.program >= std::ssize(steps.steps) && plan.program < steps.count();
+  return options.overlap_steps && !is_update ? simulate_steady(plan, planned.layout, rates)
+                                             : simulate(plan, planned.layout, rates);
 }
 
 CommitPace TrainingSetup::pace() const {

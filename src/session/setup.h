@@ -57,7 +57,8 @@ class TrainingSetup {
   // What a budget that is too small may be answered with, after "give that much".
   std::string_view advice() const;
 
-  // One of the plans in virtual time, between others as this run has them.
+  // One of the plans in virtual time: a step between others as this run has them, an update that completes one from
+  // rest to rest.
   Timeline simulated(const Plan& plan, const StepRates& rates) const;
 
   // When steps commit.
