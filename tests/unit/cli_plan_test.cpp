@@ -131,8 +131,8 @@ class PlansOfFourLayers : public Verbs {
     Verbs::SetUp();
     ASSERT_EQ(run(init({"--hidden-size", "256", "--num-hidden-layers", "4", path("larger")})).code, 0);
   }
-  std::string plan_of_larger(const std::vector<std::string>& more) const {
-    std::vector<std::string> arguments{"plan",
+  Outcome run_of_larger(const std::string& verb, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{verb,
                                        "--model",
                                        path("larger"),
                                        "--data",
@@ -144,10 +144,11 @@ class PlansOfFourLayers : public Verbs {
                                        "--max-seq-len",
                                        "16"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const Outcome outcome = run(arguments);
+    Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return outcome.out;
+    return outcome;
   }
+  std::string plan_of_larger(const std::vector<std::string>& more) const { return run_of_larger("plan", more).out; }
   // With nothing to choose, which under a sanitizer takes a minute.
   std::string plan_of_one_choice(std::vector<std::string> more) const {
     more.insert(more.end(),
@@ -182,36 +183,16 @@ TEST_F(PlansOfFourLayers, PlanSaysWhatStepsTakeInTheMeanWhereThoseThatCommitDoNo
   folder_.file("machine.json", R"({"disks": [{"read_bytes_per_second": 1e8}]})");
   const auto smallest =
       nlohmann::json::parse(plan_of_one_choice({"--json"})).at("min_memory_bytes").get<std::int64_t>();
-  std::vector<std::string> arguments{"plan",
-                                     "--model",
-                                     path("larger"),
-                                     "--data",
-                                     path("data.txt"),
-                                     "--dtype",
-                                     "f32",
-                                     "--machine",
-                                     path("machine.json"),
-                                     "--max-seq-len",
-                                     "16",
-                                     "--max-steps",
-                                     "8",
-                                     "--save-steps",
-                                     "2",
-                                     "--clip-mode",
-                                     "deferred",
-                                     "--memory",
-                                     std::to_string(smallest + (8 << 20)),
-                                     "--recompute",
-                                     "none",
-                                     "--order",
-                                     "layer",
-                                     "--policy",
-                                     "farthest",
-                                     "--output-dir",
-                                     path("out")};
-  const std::string told = run(arguments).err;
-  arguments.front() = "train";
-  ASSERT_EQ(run(arguments).code, 0);
+  const std::vector<std::string> deferred{"--memory",     std::to_string(smallest + (8 << 20)),
+                                          "--max-steps",  "8",
+                                          "--save-steps", "2",
+                                          "--clip-mode",  "deferred",
+                                          "--recompute",  "none",
+                                          "--order",      "layer",
+                                          "--policy",     "farthest",
+                                          "--output-dir", path("out")};
+  const std::string told = run_of_larger("plan", deferred).err;
+  run_of_larger("train", deferred);
   std::istringstream lines(folder_.text_of("out/metrics.jsonl"));
   std::int64_t read = 0;
   std::int64_t written = 0;
